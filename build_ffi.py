@@ -53,9 +53,9 @@ class Engine:
         limits = (min(n, 2**64 - 1) for n in (merges_wanted, min_frequency))
         learner = self.create("learner", *arrays, len(arrays[1]), *limits, new_seed())
         del arrays  # C has copied them
-        yield from self.run(learner, (bytes([byte]) for byte in range(256)))
+        yield from self.merges_of(learner, (bytes([byte]) for byte in range(256)))
 
-    def run(self, learner: Any, first_tokens: Iterable[bytes]) -> Iterator[tuple[bytes, bytes, int, int]]:
+    def merges_of(self, learner: Any, first_tokens: Iterable[bytes]) -> Iterator[tuple[bytes, bytes, int, int]]:
         """Yield the merges of a learner."""
         ffi, lib = self.ffi, self.lib
         made, batch = ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)

@@ -1,6 +1,7 @@
 """What a user can choose in a call, how it is checked, and the engine that it means.
 
 Gives: Options, whose checked() is the one place for such checks; find_engine() and scanning_engine().
+Uses: errors, patterns.steps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Errors, warnings, and signals that wait: what every other file may use.
 
 Gives: require() and package(), whose errors have one line; warn(); all_delayed(), during which no signal interrupts.
+Uses: nothing of bpe_more.
 """
 
 from __future__ import annotations

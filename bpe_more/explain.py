@@ -1,6 +1,7 @@
 """Reasons for merges, for teachers and for people who wrote a trainer: --show, --explain and --compare.
 
 Gives: show(), explain() and compare(), one for each of these options; visible(), which protects the terminal.
+Uses: corpus.progress, errors, formats.gpt2, formats.kinds, tokenizer.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ A file is written next to its place, synced, and renamed. A finished file is nev
 error says where it is, and what to type.
 
 Gives: write_files() for a model, in place of the one in bpe.py; new_files() for other outputs, such as arrays of token
-ids; check_outputs(), before the work; KeptError.
+ids; check_outputs(), before the work.
+Uses: errors.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import shlex
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import bpe
 from bpe_more.errors import all_delayed, require
@@ -78,15 +79,11 @@ def check_regular(path: str) -> None:
         require(stat.S_ISREG(os.stat(path).st_mode), "refusing to overwrite {}: not a regular file", path)
 
 
-class KeptError(OSError):
-    """Finished files could not get their names: the message says where they are."""
-
-
 @contextlib.contextmanager
 def new_files(paths: Iterable[bpe.FilePath], stale: Iterable[bpe.FilePath] = ()) -> Iterator[list[BinaryIO]]:
     """Open files under temporary names, and rename them at the end; stale ones go after the first rename.
 
-    Raises KeptError if the system refuses to rename them.
+    Raises the error of kept_error() if the system refuses to rename them.
     """
     targets = list(map(os.path.realpath, paths))  # a link is followed, not replaced
     files: list[BinaryIO] = []
@@ -115,13 +112,15 @@ def new_files(paths: Iterable[bpe.FilePath], stale: Iterable[bpe.FilePath] = ())
                 os.unlink(file.name)
 
 
-def kept_error(error: OSError, names: Sequence[str], targets: Sequence[str]) -> KeptError:
-    """Return an error that says where finished files are, and what to type."""
+def kept_error(error: OSError, names: Sequence[str], targets: Sequence[str]) -> OSError:
+    """Return an error that says where finished files are, and what to type. Its attribute `kept` has their names."""
     reason = error.strerror if error.errno else str(error)
     commands = " && ".join(f"mv {shlex.quote(name)} {shlex.quote(target)}" for name, target in zip(names, targets))
     files = "file is" if len(names) == 1 else "files are"
     text = f"can't replace {targets[0]}: {reason}; the finished {files} kept: {commands}"
-    return KeptError(error.errno or errno.EBUSY, text)
+    new: Any = OSError(error.errno or errno.EBUSY, text)
+    new.kept = names
+    return new  # type: ignore[no-any-return]
 
 
 def open_temporary(path: str) -> BinaryIO:  # type: ignore[return]

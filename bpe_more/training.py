@@ -1,6 +1,7 @@
 """Training with all options: train_bpe, and its two halves, count_words and train_from_counts.
 
 Gives: these three, which are public; learn_model() for a table of words, and checked_counts() for counts of others.
+Uses: choices, corpus.counting, corpus.reading, errors.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def check_word_has_count(pair: object) -> None:
 
 def learn_model(table: counting.WordTable, options: choices.Options) -> bpe.Model:
     """Return (vocab, merges) for a table of words; warn if there are fewer tokens than requested."""
-    vocab, merges = model_of(counting.learn(table, options), options)
+    vocab, merges = model_of(counting.learn_with_progress(table, options), options)
     if len(vocab) < options.vocab_size:
         text = f"{len(vocab):,} tokens, not {options.vocab_size:,}: no other pair has a count of"
         warn(f"{text} {options.min_frequency} or more")

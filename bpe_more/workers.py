@@ -3,6 +3,7 @@
 If the system refuses a pool, this thread runs the tasks: the result is the same. The engine in C uses this file, too.
 
 Gives: run_tasks(), in_threads(), count_cores(); pools for the cluster's local engine.
+Uses: errors.
 """
 
 from __future__ import annotations

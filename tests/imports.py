@@ -40,10 +40,18 @@ def room_of(name):
     return name.split(".")[1]
 
 
+@functools.cache
 def users():
     """{file: the files that it imports}."""
     names = files()
     return {name: imports_of(path, names) - {name} for name, path in names.items()}
+
+
+def uses_line(name):
+    """What the head of a file says it uses: files of its room by their names, others with their rooms."""
+    found = sorted(users()[name])
+    shown = [title_of(room_of(name), other) if room_of(other) == room_of(name) else other.removeprefix("bpe_more.") for other in found]
+    return f"Uses: {', '.join(shown)}." if shown else "Uses: nothing of bpe_more."
 
 
 def in_order(imported):

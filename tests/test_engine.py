@@ -50,7 +50,7 @@ def test_both_encoders_have_the_same_methods():
     tokenizer = Tokenizer(*trained(600), [END])
     utf8 = f"The ferry was late. 字{END}".encode()
     ids = naive_encoder(*trained(600), [END])(utf8.decode())
-    for encoder in (tokenizer._encoder, encoders.Encoder(tokenizer)):
+    for encoder in (tokenizer.encoder, encoders.Encoder(tokenizer)):
         assert encoder.encode_utf8(utf8) == ids
         for kind, code in (("u2", "H"), ("u4", "I")):
             for texts in ([], [utf8], [utf8 * 50, b"", utf8]):
@@ -478,7 +478,7 @@ def test_everything_inside_another_package_learns_in_c(tmp_path):
 def test_an_engine_without_memory_raises_and_works_again_afterwards(monkeypatch):
     """A failed allocation leaves no NULL handle that the next call would use."""
     tokenizer = Tokenizer(with_merges([]), [])
-    assert tokenizer._encoder  # without a cache yet
+    assert tokenizer.encoder  # without a cache yet
     failing = dict.fromkeys(("bpe_words_new", "bpe_cache_new"), lambda *arguments: C.lib.BPE_NO_MEMORY)
     with monkeypatch.context() as without_memory:
         names = {name: getattr(C.lib, name) for name in dir(C.lib)}
@@ -496,8 +496,8 @@ def test_a_block_that_another_thread_takes_first_is_no_error():
         def __bool__(self):
             return True
 
-    encoder = Tokenizer(*trained(600), [END])._encoder
-    encoder.blocks = TakenInBetween()
+    encoder = Tokenizer(*trained(600), [END]).encoder
+    encoder.blocks.objects = TakenInBetween()
     ids = array.array("I", [1, 2, 3])
     assert encoder.list_of([(6, ids.tobytes())], 6) == [1, 2, 3]
 
@@ -555,4 +555,4 @@ def test_the_summary_names_the_engine_that_encoded(main):
 def test_a_vocabulary_that_c_cannot_hold_is_encoded_in_python(monkeypatch):
     monkeypatch.setattr(bpe, "MAX_ID", 2**40)  # else no vocabulary is too large except one of 2**21 tokens
     tokenizer = Tokenizer({**with_merges([]), 2**32: b"ab"}, [(b"a", b"b")])
-    assert isinstance(tokenizer._encoder, encoders.Encoder) and tokenizer.encode("cab") == [99, 2**32]
+    assert isinstance(tokenizer.encoder, encoders.Encoder) and tokenizer.encode("cab") == [99, 2**32]

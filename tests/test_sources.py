@@ -52,3 +52,9 @@ def test_each_room_of_bpe_more_imports_only_rooms_below_it():
 def test_the_drawing_in_the_design_is_that_of_the_sources():
     page = imports.PAGE.read_text(encoding="utf-8")
     assert imports.in_page(page) == page, "python tests/imports.py draws it again"
+
+
+def test_each_file_of_bpe_more_begins_with_what_it_gives_and_uses():
+    for name, path in imports.files().items():
+        head = " ".join(ast.get_docstring(ast.parse(path.read_bytes())).split())
+        assert " Gives: " in head and head.endswith(" " + imports.uses_line(name)), path

@@ -6,6 +6,8 @@ each of its words, and leaves out the rare ones. The driver, which is the proces
 from the rest. They are those of one machine.
 
 Gives: train() and encode(), which are public; the names of files that they write.
+Uses: choices, counts, engines, tasks, urls, corpus.arrays, corpus.counting, corpus.data, corpus.reading, errors,
+formats.saving, outputs, tokenizer, training.
 """
 
 from __future__ import annotations
@@ -112,7 +114,7 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: Tokenizer, folder: str, *, 
     """
     require(shards in (".npy", ".parquet"), "shards must be .npy or .parquet, not {!r}", shards)
     arrays.border_ids(tokenizer, begin, end)  # raises the error
-    checked = tokenizer._options._replace(**options).checked()
+    checked = tokenizer.options._replace(**options).checked()
     engine = engine_of(client, checked)
     files, folder = files_of(paths), absolute(folder)
     reading.check_column([file.path for file in files], checked)
@@ -121,10 +123,10 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: Tokenizer, folder: str, *, 
     given = checked._replace(workers=1, progress=False)
     job = Job("encoding", versions(), given, folder, digest=digest_of(tokenizer), tokenizer=tokenizer)
     job = job._replace(begin=begin, end=end)
-    reports = engine.run(encode_file, list(zip(files, names)), job)
+    reports = engine.reports(encode_file, list(zip(files, names)), job)
     entries = sorted(watched(reports, {"encoding": len(files)}, checked), key=operator.itemgetter("shard"))
     n_ids: int = sum(entry["ids"] for entry in entries)
-    index = {"tokenizer": job.digest.hex(), "dtype": f"uint{8 * tokenizer._id_bytes}", "begin": begin, "end": end}
+    index = {"tokenizer": job.digest.hex(), "dtype": f"uint{8 * tokenizer.id_bytes}", "begin": begin, "end": end}
     urls.write(joined(folder, "index.json"), bpe.to_json({**index, "ids": n_ids, "shards": entries}).encode())
     return n_ids
 
@@ -175,7 +177,7 @@ def planned(job: Job, files: Sequence[File], n_workers: int,
 def digest_of(tokenizer: Tokenizer) -> bytes:
     """Return a digest of everything that ids depend on."""
     parts = sorted(tokenizer.vocab.items()), list(tokenizer.merges), tokenizer.special_ids, tokenizer.pattern
-    return hashlib.sha256(repr((*parts, tokenizer._settings())).encode()).digest()
+    return hashlib.sha256(repr((*parts, tokenizer.settings())).encode()).digest()
 
 
 def shard_names(files: Sequence[File], ending: str) -> list[str]:
@@ -206,8 +208,8 @@ def missing_counts(folder: str, tasks: Sequence[Any]) -> list[tuple[int, Any]]:
 
 def through_files(engine: Any, numbered: Sequence[Any], job: Job) -> Generator[Report, None, None]:
     """Count words into files, and add up the buckets in all files; yield the reports of tasks."""
-    yield from engine.run(write_counts, numbered, job)
-    yield from engine.run(add_files, range(job.n_buckets), job._replace(stage="adding"))
+    yield from engine.reports(write_counts, numbered, job)
+    yield from engine.reports(add_files, range(job.n_buckets), job._replace(stage="adding"))
 
 
 # ------------------------------
@@ -294,7 +296,7 @@ def encode_file(job: Job, item: tuple[File, str]) -> Report:
     with fetched([path]) as [local], urls.written(target) as new:
         given["column"] = column_for([local], options)
         if name.endswith(".npy"):
-            corpus = job.tokenizer._corpus(local, None, workers=1, engine=options.engine, **given)
+            corpus = job.tokenizer.corpus_of(local, None, workers=1, engine=options.engine, **given)
             n_ids = arrays.encode_corpus(job.tokenizer, corpus, new)
         else:
             n_ids = encode_rows(job, local, new)
@@ -306,14 +308,14 @@ def encode_file(job: Job, item: tuple[File, str]) -> Report:
 def encode_rows(job: Job, path: str, output: str) -> int:
     """Write a Parquet file with a row of ids for each text; return how many ids there are."""
     pyarrow, parquet = package("pyarrow", output), package("pyarrow.parquet", output)
-    tokenizer, options, n_bytes = job.tokenizer, job.options, job.tokenizer._id_bytes
+    tokenizer, options, n_bytes = job.tokenizer, job.options, job.tokenizer.id_bytes
     begin, end = arrays.border_ids(tokenizer, job.begin, job.end)
     tokenizer = tokenizer.ordinary if begin or end else tokenizer
     column = column_for([path], options)
-    corpus = tokenizer._corpus(path, None, errors=options.errors, column=column, workers=1)
-    encoder = tokenizer._python_encoder() if options.engine == "python" else tokenizer._encoder
+    corpus = tokenizer.corpus_of(path, None, errors=options.errors, column=column, workers=1)
+    encoder = tokenizer.python_encoder() if options.engine == "python" else tokenizer.encoder
     encode_texts = functools.partial(arrays.encode_leaving_out, encoder, f"u{n_bytes}", options.errors)
-    results = corpus.run(encode_texts, True)
+    results = corpus.results(encode_texts, True)
     kind = pyarrow.uint16() if n_bytes == 2 else pyarrow.uint32()
     schema = pyarrow.schema([("ids", pyarrow.large_list(kind))])
     n_ids = 0

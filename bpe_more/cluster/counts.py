@@ -2,6 +2,9 @@
 
 A part has a bucket of the words of a task: a digest, the size of the lengths, and compressed: lengths, counts, words. A
 file has the parts of a task: 32 bytes that only it begins with, a digest of the lengths of the parts, these, the parts.
+
+Gives: pack(), packed(), file_of(); add_part() and add_part_of_file(), which check and add to a table.
+Uses: urls, corpus.counting, errors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Tasks on the workers of Dask.
 
 Gives: Dask, an engine as engines.py describes it.
+Uses: tasks, errors.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class Dask:
         with lost_workers(job.stage):
             self.client.run(versions)  # a worker without bpe_more is an error here, and else would never answer
         # the job is a task, so it can be made again if all workers that have it are lost
-        shared = self.client.submit(same, job, key=f"bpe-job-{uuid.uuid4()}")
+        shared = self.client.submit(unchanged, job, key=f"bpe-job-{uuid.uuid4()}")
         futures: list[Any] = self.client.map(function, items, job=shared, key=f"bpe-{name}", pure=False)
         return futures
 
-    def run(self, work: Work, items: Iterable[Any], job: Any) -> Generator[Report, None, None]:
+    def reports(self, work: Work, items: Iterable[Any], job: Any) -> Generator[Report, None, None]:
         """Yield the reports of tasks."""
         futures = self.map(functools.partial(attempt, work), items, job, job.stage)
         yield from self.results(futures, job.stage)
@@ -77,6 +78,6 @@ class Dask:
             self.client.cancel(list(left.values()))
 
 
-def same(job: Any) -> Any:
+def unchanged(job: Any) -> Any:
     """Return a job."""
     return job

@@ -1,15 +1,9 @@
 """Which engine runs the tasks: the one of a client, or of the URL in --cluster.
 
-Each engine is a class in its own file, and has
-
-    n_workers                         how many tasks can run at the same time
-    run(work, items, job)             yield the report of work(job, item) for each item, in any order. Tasks start when
-                                      the first report is asked for
-    exchange(split, join, items, job) split(job, item) returns a list of job.n_buckets parts. join(job, parts) gets the
-                                      parts of all items that have the same number. Yield the reports of both, without
-                                      the lists
+Each engine is a class in its own file; the comment below says what they have in common.
 
 Gives: engine_of(), connected().
+Uses: choices, dask, local, ray, spark, urls, errors, workers.
 """
 
 from __future__ import annotations
@@ -25,6 +19,15 @@ from bpe_more.cluster.ray import Ray
 from bpe_more.cluster.spark import Spark
 from bpe_more.cluster.urls import errors_of
 from bpe_more.errors import package, require
+
+# Each engine is a class in its own file, and has
+#
+#    n_workers                         how many tasks can run at the same time
+#    reports(work, items, job)         yield the report of work(job, item) for each item, in any order. Tasks start when
+#                                      the first report is asked for
+#    exchange(split, join, items, job) split(job, item) returns a list of job.n_buckets parts. join(job, parts) gets the
+#                                      parts of all items that have the same number. Yield the reports of both, without
+#                                      the lists
 
 
 def engine_of(client: Any, options: choices.Options) -> Any:

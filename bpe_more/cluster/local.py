@@ -1,6 +1,7 @@
 """Tasks in processes of this machine, which exchange nothing.
 
 Gives: Local, an engine as engines.py describes it, without exchange().
+Uses: tasks, errors, workers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Local:
     def __init__(self, workers: int) -> None:
         self.n_workers = workers
 
-    def run(self, work: Work, items: Sequence[Any], job: Any) -> Generator[Report, None, None]:
+    def reports(self, work: Work, items: Sequence[Any], job: Any) -> Generator[Report, None, None]:
         """Yield the reports of tasks."""
         with all_delayed():
             from concurrent.futures import BrokenExecutor

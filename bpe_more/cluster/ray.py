@@ -1,6 +1,7 @@
 """Tasks on the workers of Ray.
 
 Gives: Ray, an engine as engines.py describes it.
+Uses: tasks.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Ray:
         task = self.ray.remote(function)
         return task.options(name=f"bpe-{stage}", num_returns=n_returns, max_retries=ATTEMPTS - 1).remote
 
-    def run(self, work: Work, items: Iterable[Any], job: Any) -> Generator[Report, None, None]:
+    def reports(self, work: Work, items: Iterable[Any], job: Any) -> Generator[Report, None, None]:
         """Yield the reports of tasks."""
         task, shared = self.task(attempt, job.stage), self.put(job)
         yield from self.results((task(work, item, shared) for item in items), job.stage)

@@ -1,6 +1,7 @@
 """Tasks on the workers of Spark.
 
 Gives: Spark, an engine as engines.py describes it.
+Uses: tasks, errors.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Spark:
         self.context = getattr(session, "sparkContext", session)
         self.n_workers = self.context.defaultParallelism
 
-    def run(self, work: Work, items: Sequence[Any], job: Any) -> Generator[Report, None, None]:
+    def reports(self, work: Work, items: Sequence[Any], job: Any) -> Generator[Report, None, None]:
         """Yield the reports of tasks. Spark gives them when all tasks of a call are done, so there are many calls."""
         from concurrent.futures import ThreadPoolExecutor, as_completed
 

@@ -3,6 +3,7 @@
 A job is what all tasks need. It is sent once to each worker, and has a `stage`, which is a key of WAYS.
 
 Gives: attempt() and attempt_split(), which run in workers; Report; watched(), which gives the driver the results.
+Uses: choices, corpus.progress, errors.
 """
 
 from __future__ import annotations

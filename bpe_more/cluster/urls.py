@@ -1,6 +1,9 @@
 """Files of this machine, and those that URLs name: s3://, gs://, hdfs://, hf://, https://, which fsspec opens.
 
 A path with :// is a URL. Files are written whole or not at all, and errors name the URL.
+
+Gives: files_of(), fetched(), written(), read(), write(), names_in(), place_of(), and others that treat both alike.
+Uses: errors, outputs.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ work        training and extending
 summary     the lines that say what was done
 
 Gives: main(), which is public.
+Uses: choices, cluster, cluster.engines, cluster.urls, arguments, summary, work, corpus.arrays, corpus.progress,
+corpus.reading, errors, explain, formats.saving, outputs, patterns.steps.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with sigterm_as_ctrl_c(), contextlib.suppress(SystemExit):  # --help exits
             args = arguments.parse(sys.argv[1:] if argv is None else argv)
             with summary.warnings_as_notes(args):
-                status = run(args)
+                status = do_task(args)
         say("", "stdout")  # flushes it
         error = getattr(sys.stdout, "error", None)  # say() leaves it there
         # `| head` is not an error
@@ -85,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def run(args: Namespace) -> int:
+def do_task(args: Namespace) -> int:
     """Show, encode or train; return the status: 1 if --compare found a difference, else 0."""
     if args.version:
         say(f"{args.version}\n", "stdout")
@@ -129,7 +131,7 @@ def show(args: Namespace) -> None:
     explain.show(args.show, tokenizer)
     # With several steps, or none, say which engine is used: C may not scan them, and no training run here said so.
     if len(steps.steps_of(tokenizer.pattern)[1]) != 1:
-        summary.report(args, "engine", summary.engine_used(tokenizer._options, tokenizer._encoder))
+        summary.report(args, "engine", summary.engine_used(tokenizer.options, tokenizer.encoder))
 
 
 def split_corpus(args: Namespace) -> tuple[str, int | None]:
@@ -156,7 +158,7 @@ def encode(args: Namespace, progress: bool) -> tuple[reading.Corpus, Any]:
     tokenizer = work.load_model(args)
     given = arguments.given_options(args, arguments.ENCODING)
     work.check_names(args.corpus)
-    corpus = tokenizer._corpus(args.corpus, None, progress=progress, **given)
+    corpus = tokenizer.corpus_of(args.corpus, None, progress=progress, **given)
     if not args.quiet:
         corpus.counted = tokenizer.special_tokens
     n_ids = arrays.encode_corpus(tokenizer, corpus, args.encode, work.files_read(args.model))
@@ -166,9 +168,9 @@ def encode(args: Namespace, progress: bool) -> tuple[reading.Corpus, Any]:
         summary.report(args, name, text)
     if corpus.n_left_out:
         summary.report(args, "left out", f"{plural(corpus.n_left_out, 'byte')} without a token in this vocabulary")
-    summary.report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer._id_bytes}")
+    summary.report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer.id_bytes}")
     used = tokenizer.ordinary if args.begin or args.end else tokenizer
-    return corpus, used._encoder if corpus.options.engine != "python" else None
+    return corpus, used.encoder if corpus.options.engine != "python" else None
 
 
 def on_cluster(args: Namespace, size: int, progress: bool) -> None:
@@ -198,7 +200,7 @@ def encode_on_cluster(args: Namespace, progress: bool) -> None:
         n_ids = cluster.encode(client, args.corpus, tokenizer, args.encode, progress=progress, **given)
     summary.report(args, "model", summary.description(tokenizer, args.model or "bpeModel"))
     summary.report(args, "encoded", plural(n_ids, "token"))
-    summary.report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer._id_bytes}")
+    summary.report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer.id_bytes}")
 
 
 def train_on_cluster(args: Namespace, size: int, progress: bool) -> None:

@@ -3,6 +3,7 @@
 Options of training have the names of train_bpe's arguments.
 
 Gives: parse(), given_options(), vocab_size_of(), special_tokens_of().
+Uses: choices, corpus.progress, errors, patterns.steps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The summary of a run: one line for each thing that was done.
 
 Gives: report(), which prints a line; the texts of notes on documents, the engine, the model and special tokens.
+Uses: choices, corpus.progress, corpus.reading, errors, explain, tokenizer.
 """
 
 from __future__ import annotations

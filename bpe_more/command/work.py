@@ -1,6 +1,8 @@
 """The tasks of the command line: training a model, extending one, and the files that they need.
 
 Gives: train(), extend(), load_model(), check_names(), check_folder().
+Uses: choices, summary, corpus.counting, corpus.inputs, corpus.reading, errors, explain, formats.kinds,
+formats.saving, outputs, tokenizer, tokenizer.changes, training.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def train(args: Namespace, options: choices.Options) -> tuple[reading.Corpus, bo
     words: dict[bytes, int] = {}
     if rounds or theirs:  # learn() uses up the table
         words = {word: count for word, count in table.copy().items() if count >= least}
-    learned = list(counting.learn(table, options))
+    learned = list(counting.learn_with_progress(table, options))
     vocab, merges = training.model_of(learned, options)
     n_tokens = n_bytes - sum(replaced for _, _, _, replaced in learned)
     same = True
@@ -122,14 +124,14 @@ def extend(args: Namespace, n_tokens: int, given: Mapping[str, Any], progress: b
     source = os.path.dirname(kinds.model_path(args.extend))
     folder = "bpeModel" if args.model is None else args.model
     check_names(args.corpus)
-    corpus = tokenizer._corpus(args.corpus, None, progress=progress, **given)
+    corpus = tokenizer.corpus_of(args.corpus, None, progress=progress, **given)
     is_other = os.path.realpath(folder) != os.path.realpath(source)
     require(is_other, "--model must name another folder than that of the old model")
     check_folder(folder, [*corpus.paths, *files_read(args.extend)])
     check_stale_files(folder, source)
     table, n_bytes = count(args, corpus, {})
     words = changes.encode_words(tokenizer, table, corpus.options)
-    learned = list(changes.learn(words, n_tokens, corpus.options))
+    learned = list(changes.learn_more(words, n_tokens, corpus.options))
     new = changes.with_merges(tokenizer, learned)
     n_before = sum(map(operator.mul, words.n_ids, words.counts))
     n_after = n_before - sum(replaced for _, _, _, replaced in learned)
@@ -143,10 +145,10 @@ def extend(args: Namespace, n_tokens: int, given: Mapping[str, Any], progress: b
     if words.n_left_out:
         summary.report(args, "left out", f"{plural(words.n_left_out, 'byte')} without a token in this vocabulary")
     notes = [summary.separators_note(args.corpus, tokenizer.special_ids)]
-    if new._id_bytes > tokenizer._id_bytes:
+    if new.id_bytes > tokenizer.id_bytes:
         notes.append("ids beyond 65,535: arrays of them are uint32 now")
-    model = new._vocab, new.merges, new._special_ids, new.pattern
-    notes.append(save_somewhere(model, folder, new._settings(), source))
+    model = new.vocab, new.merges, new.special_ids, new.pattern
+    notes.append(save_somewhere(model, folder, new.settings(), source))
     for note in filter(None, notes):
         summary.report(args, "note", note)
     summary.report(args, "saved", folder)
@@ -170,9 +172,9 @@ def save_somewhere(model: tuple[Any, Any, Any, Any], folder: str, settings: Any 
     settings = settings or {}
     try:
         return saving.save_model(*model, folder, settings, {}, source=source)
-    except outputs.KeptError:
-        raise
     except (OSError, ValueError) as error:  # ValueError: a folder has a file's name, say
+        if hasattr(error, "kept"):  # the finished files are there, and the error names them
+            raise
         import tempfile
 
         try:

@@ -1,6 +1,7 @@
 """Arrays of token ids: a corpus as a .npy or .bin file, and a long text in parts.
 
 Gives: encode_corpus(), border_ids(), parts_of_text().
+Uses: counting, reading, slicing, errors, outputs.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ def border_ids(tokenizer: Any, begin: str | None, end: str | None) -> list[bytes
     for name, token in (("begin", begin), ("end", end)):
         known = token is None or token in tokenizer.special_ids
         require(known, "{} must be a special token, not {!r}", name, token)
-        shared = token is not None and token in tokenizer._shared.values()
+        shared = token is not None and token in tokenizer.shared.values()
         require(not shared, "{} must not be {!r}: it is also a token of text, so text could forge it", name, token)
-        n_bytes = 0 if token is None else tokenizer._id_bytes
+        n_bytes = 0 if token is None else tokenizer.id_bytes
         ids.append(tokenizer.special_ids.get(token, 0).to_bytes(n_bytes, sys.byteorder))
     return ids
 
@@ -76,7 +77,7 @@ def check_output_name(tokenizer: Any, name: str) -> None:
     """Refuse a name whose kind of file can't have these ids."""
     rule = "the name of the output must end in .npy (for numpy.load) or .bin (uint16 without a header)"
     require(name.endswith((".npy", ".bin")), f"{rule}, not {name!r}")
-    if name.endswith(".bin") and tokenizer._id_bytes > 2:
+    if name.endswith(".bin") and tokenizer.id_bytes > 2:
         most = f"a .bin file has ids up to 65,535, but this vocabulary has ids up to {max(tokenizer.vocab):,}"
         raise ValueError(f"{most}; use a name that ends in .npy")
 
@@ -88,7 +89,7 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
 
     inputs    files besides those of the corpus that the output must not replace
     """
-    name, id_bytes = os.fspath(output), tokenizer._id_bytes
+    name, id_bytes = os.fspath(output), tokenizer.id_bytes
     check_output_name(tokenizer, name)
     check_outputs([output], [*corpus.paths, *inputs])
     folder = os.path.dirname(os.path.realpath(output))  # a mistyped one should not be made
@@ -97,12 +98,12 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
     if any(borders):
         tokenizer = tokenizer.ordinary
     in_python = corpus.options.engine == "python"
-    encoder = tokenizer._python_encoder() if in_python else tokenizer._encoder
+    encoder = tokenizer.python_encoder() if in_python else tokenizer.encoder
     encode_texts = functools.partial(encode_leaving_out, encoder, f"u{id_bytes}", corpus.options.errors)
     in_threads = encoder.in_c
     count = counting.special_counter(corpus.counted, in_threads) if corpus.counted else None
     task = functools.partial(encode_and_count, encode_texts, count)
-    results = corpus.run(task, in_threads, "encoding")
+    results = corpus.results(task, in_threads, "encoding")
     corpus.n_documents = sum(not corpus.has_rows(path) for path in corpus.paths)
     with new_files([output]) as [file], contextlib.closing(results), file_in_errors(output):
         header = bpe.npy_header(id_bytes, 0) if name.endswith(".npy") else b""

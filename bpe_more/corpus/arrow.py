@@ -3,7 +3,8 @@
 In Arrow's memory, a column of strings is a block of UTF-8, and the places at which texts end. C takes the same, so it
 reads them where they are. Nobody may change that memory meanwhile: C checks it, and then relies on it.
 
-Gives: Texts, and Rows, which are slices; slices_of_arrow(), slices_of_parquet(). pyarrow is imported when it is needed.
+Gives: Texts, and TextRows, which are slices; slices_of_arrow(), slices_of_parquet(). pyarrow is imported if needed.
+Uses: choices, slicing, errors.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ def block_of(texts: Sequence[bytes]) -> Texts:
     return Texts(b"".join(texts), array("Q", itertools.accumulate(map(len, texts))))
 
 
-class Rows(NamedTuple):
+class TextRows(NamedTuple):
     """A slice of rows, each a text, which a worker reads."""
 
     place: Callable[[int], str]  # of a text, for errors
     texts: Texts | Callable[[str], Texts]  # or a function that reads them; it takes "strict" or "replace"
     first_text: int
 
-    def run(self, work: Callable[[Any], Any], errors: str) -> tuple[int, Any]:
+    def apply(self, work: Callable[[Any], Any], errors: str) -> tuple[int, Any]:
         """Return how many bytes the texts have, and work(texts); add the place to errors."""
         texts = self.texts(errors) if callable(self.texts) else self.texts
         if errors == "replace":
@@ -85,7 +86,7 @@ def errors_in(place: str) -> Iterator[None]:
         raise ValueError(f"{place}: {line:.200}") from None
 
 
-def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Rows]:
+def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[TextRows]:
     """Cut columns of Arrow, and tables and streams with one column, into slices."""
     arrays = itertools.chain.from_iterable(map(arrays_of, columns))
     return slices_of_arrays("texts", arrays, slice_bytes, errors)
@@ -112,13 +113,14 @@ def arrays_of(column: Any) -> Iterator[Any]:
         yield rows.flatten()[0]
 
 
-def slices_of_arrays(name: str, arrays: Iterable[Any], slice_bytes: int, errors: str, row: int = 0) -> Iterator[Rows]:
+def slices_of_arrays(name: str, arrays: Iterable[Any], slice_bytes: int, errors: str,
+                     row: int = 0) -> Iterator[TextRows]:
     """Cut arrays into slices; `row` is the number of the first text."""
     concat_arrays = package("pyarrow", "text in Arrow's memory").concat_arrays
     place = functools.partial("{}[{}]".format, name)
     for blocks in neighbors(checked_blocks(place, arrays, slice_bytes, errors, row), slice_bytes):
         for texts in cut(blocks[0] if len(blocks) == 1 else concat_arrays(blocks), slice_bytes):
-            yield Rows(place, texts, row)
+            yield TextRows(place, texts, row)
             row += len(texts)
 
 
@@ -273,7 +275,7 @@ def no_strings(column: str | None, strings: Iterable[str], kind: str = "") -> st
     return f"{text}: {others:.200} (choose with column=, or --column)"
 
 
-def slices_of_parquet(path: str, slice_bytes: int, options: choices.Options) -> Iterator[Rows]:
+def slices_of_parquet(path: str, slice_bytes: int, options: choices.Options) -> Iterator[TextRows]:
     """Cut a Parquet file into slices: row groups, which workers read, and parts of large ones, which are read here."""
     column = options.column
     with open_parquet(path, column) as file:
@@ -294,7 +296,7 @@ def slices_of_parquet(path: str, slice_bytes: int, options: choices.Options) -> 
                 yield from slices_of_arrays(path, arrays, slice_bytes, options.errors, row)
             elif n_rows:
                 read = functools.partial(read_groups, path, column, file.metadata, numbers, row)
-                yield Rows(functools.partial("{}[{}]".format, path), read, row)
+                yield TextRows(functools.partial("{}[{}]".format, path), read, row)
             row += n_rows
 
 

@@ -1,6 +1,7 @@
 """Counting words, and learning from the counts, in C or in Python.
 
 Gives: new_table() and WordTable; count_texts(); learn(); special_counter().
+Uses: choices, progress, patterns.steps.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ def new_table(options: choices.Options) -> Any:
 
 
 
-def learn(table: Any, options: choices.Options) -> Iterator[bpe.Learned]:
+def learn_with_progress(table: Any, options: choices.Options) -> Iterator[bpe.Learned]:
     """Learn merges from a table of words, which is used up; yield them with their counts, best first."""
     merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
-    merges = learn_without_progress(table, options)
+    merges = learn_from_table(table, options)
     return progress.with_progress(merges, options.progress, progress.learning_progress(merges_wanted))
 
 
@@ -88,7 +89,7 @@ def count_texts(texts: Iterable[bytes], options: choices.Options) -> dict[bytes,
     return {word.encode("utf-8"): count for word, count in counts.items()}
 
 
-def learn_without_progress(table: WordTable, options: choices.Options) -> Iterator[bpe.Learned]:
+def learn_from_table(table: WordTable, options: choices.Options) -> Iterator[bpe.Learned]:
     """Learn merges from a table of words, which is used up; yield them with their counts, best first."""
     merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
     engine = choices.engine_for(options)

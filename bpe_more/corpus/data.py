@@ -3,6 +3,7 @@
 Packages are imported when a file needs them: zstandard for .zst, pyarrow for Arrow and Parquet (in arrow.py).
 
 Gives: kind_of(), check_files(), slices_of_file().
+Uses: choices, arrow, inputs, slicing, errors, outputs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 from bpe_more import choices, outputs
 from bpe_more.corpus import arrow, inputs, slicing
-from bpe_more.corpus.arrow import Rows, Texts
+from bpe_more.corpus.arrow import TextRows, Texts
 from bpe_more.errors import all_delayed, package, require
 
 
@@ -115,7 +116,7 @@ def unpacked(path: str, packing: str, n_bytes: int) -> Iterator[bytes]:
         require(frame is None, "{}: the file ends too early", path)
 
 
-def slices_of_lines(path: str, blocks: Iterable[bytes], slice_bytes: int, column: str | None) -> Iterator[Rows]:
+def slices_of_lines(path: str, blocks: Iterable[bytes], slice_bytes: int, column: str | None) -> Iterator[TextRows]:
     """Cut JSON Lines into slices of whole lines, which workers read."""
     first = 1
     collected: list[bytes] = []
@@ -128,7 +129,7 @@ def slices_of_lines(path: str, blocks: Iterable[bytes], slice_bytes: int, column
             lines = b"".join(collected)
             place = functools.partial(place_of_line, path, lines, first)
             # first_text is the first line's number; place_of_line turns the n-th row after it into a line
-            yield Rows(place, functools.partial(read_lines, path, lines, first, column), first)
+            yield TextRows(place, functools.partial(read_lines, path, lines, first, column), first)
             first += lines.count(b"\n")
             collected = []
             n_bytes = 0

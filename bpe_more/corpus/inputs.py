@@ -3,6 +3,7 @@
 Files are known by the ends of their names, and by their first bytes; objects by their types.
 
 Gives: check_path(), check_start(), check_plain(), check_file(), check_texts(): each refuses some inputs.
+Uses: slicing, errors, outputs.
 """
 
 from __future__ import annotations

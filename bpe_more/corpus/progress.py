@@ -1,6 +1,7 @@
 """Progress in one line of standard error, and lines for the user.
 
 Gives: with_progress(), learning_progress(), say().
+Uses: nothing of bpe_more.
 """
 
 from __future__ import annotations

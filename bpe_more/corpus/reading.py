@@ -3,7 +3,8 @@
 What a slice is, and where text is cut, is in slicing.py. Workers read their parts of files themselves, and small files
 share a slice.
 
-Gives: Corpus, with run() for any work on text, and count(); check_column().
+Gives: Corpus, with results() of any work on text, and count(); check_column().
+Uses: choices, arrow, counting, data, inputs, progress, slicing, errors, outputs, patterns.steps, workers.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Border:
     def __init__(self, is_end: bool) -> None:
         self.is_end = is_end
 
-    def run(self, work: Callable[[Sequence[bytes]], T], errors: str) -> tuple[int, T]:
+    def apply(self, work: Callable[[Sequence[bytes]], T], errors: str) -> tuple[int, T]:
         """Return how many bytes the texts have, and work(texts): there are none."""
         return 0, work(())
 
@@ -126,7 +127,7 @@ class Corpus:
         self.options = options
         self.n_slices = 0  # how many have been read; 0 means that there was no text
 
-    def run(self, work: Callable[[Sequence[bytes]], T], in_threads: bool, label: str = "", slice_bytes: int = 0,
+    def results(self, work: Callable[[Sequence[bytes]], T], in_threads: bool, label: str = "", slice_bytes: int = 0,
             most_workers: int = workers.MOST_WORKERS) -> Generator[tuple[Any, T], None, None]:
         """Yield (slice, work(its texts)) in order, from threads or processes."""
 
@@ -134,12 +135,12 @@ class Corpus:
             share = f" ({self.bytes_read / self.n_bytes:.0%})" if self.n_bytes else ""
             return f"{label}: {self.bytes_read / 1e6:,.0f} MB{share}"
 
-        task = functools.partial(run_task, work, self.options.errors)
+        task = functools.partial(apply_to_slice, work, self.options.errors)
         slice_bytes = slice_bytes or (SLICE_BYTES_IN_C if in_threads else slicing.SLICE_BYTES)
         most_workers = min(self.options.workers or most_workers, most_workers)
         results = workers.run_tasks(task, self.slices(slice_bytes), in_threads, most_workers)
         # After Ctrl-C, a notebook keeps the traceback, and with it all generators. The pool of workers
-        # would live on if they weren't closed, here and by those that call run().
+        # would live on if they weren't closed, here and by those that call results().
         with contextlib.closing(results):
             marked: list[str] = []
             for part, (n_bytes, result, more) in progress.with_progress(results, self.options.progress, describe):
@@ -201,9 +202,9 @@ class Corpus:
             scan = table.scan_all
             if normalizer:
                 scan = functools.partial(counting.scan_normalized, table, normalizer, options)
-            results = self.run(scan, True, "counting words", slice_bytes, most_workers)
+            results = self.results(scan, True, "counting words", slice_bytes, most_workers)
         else:
-            results = self.run(functools.partial(counting.count_texts, options=options), False, "counting words")
+            results = self.results(functools.partial(counting.count_texts, options=options), False, "counting words")
         with contextlib.closing(results):
             for _, more in results:
                 counts.update(more or {})  # None from C, which has counted in its table
@@ -270,13 +271,13 @@ def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[Sm
         yield SmallFiles(files)
 
 
-def run_task(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tuple[int, T, list[str]]:
+def apply_to_slice(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tuple[int, T, list[str]]:
     """Read the texts of a slice, if it has none; return how many bytes they have, and work(texts).
 
     The third result has the names of files that begin with a byte-order mark. Errors get the file and the place.
     """
-    if hasattr(part, "run"):  # a slice of data.py
-        return *part.run(work, errors), []
+    if hasattr(part, "apply"):  # a slice of data.py
+        return *part.apply(work, errors), []
     if isinstance(part, SmallFiles):
         n_bytes = sum(file.end_byte for file in part)
         try:
@@ -285,7 +286,7 @@ def run_task(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tu
             return n_bytes, slicing.apply_to_texts(work, errors, slicing.Slice("", 0, n_bytes, texts)), marked
         except (OSError, ValueError):
             for file in part:
-                run_task(work, errors, file)  # the first one with an error raises it, with its place
+                apply_to_slice(work, errors, file)  # the first one with an error raises it, with its place
             raise
     texts = part.texts or (read_part(part),)
     is_start = part.first_text is None and part.start_byte == 0

@@ -1,6 +1,7 @@
 """Slices of text: where a larger text may be cut without changing a word, and pipes in pieces.
 
 Gives: Slice, last_cut(), cut_stream(), to_utf8(); apply_to_texts(), which adds the place to an error.
+Uses: choices, patterns.steps.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Slice(NamedTuple):
 
 
 def is_data(path: str, options: choices.Options) -> bool:
-    """Tell if a file is compressed, or has texts in its rows, as bpe_more/data.py reads them."""
+    """Tell if a file is compressed, or has texts in its rows, as data.py reads them."""
     rows = () if options.column is None else (".jsonl", ".ndjson", ".json")
     return path.lower().endswith((".parquet", ".arrow", ".feather", ".gz", ".zst", *rows))
 

@@ -3,6 +3,7 @@
 build_ffi.py imports this folder, compiles its C files, and loads them.
 
 Gives: Engine, with the calls that bpe.py and the package make; C_FILES, numbers() and tables() for the build.
+Uses: encoder, words, errors, patterns.automaton, patterns.machine, patterns.parsing, workers.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ MOST_IN_TURN = 8  # steps of a pattern that C takes one after another; each one 
 class Engine(build_ffi.Engine):
     """The C engine, as bpe.py uses it: text and words are bytes, ids and counts are numbers.
 
-    build_ffi.Engine has ffi, lib, lacks, learn(), run(), in_c(); pattern(), arrays() and check(), which are overridden
-    here; and create(kind, ..., by="new"), which calls bpe_KIND_new, or bpe_KIND_{by}, and lets Python free the handle
-    with bpe_KIND_free.
+    build_ffi.Engine has ffi, lib, lacks, learn(), merges_of(), in_c(); pattern(), arrays() and check(), which are
+    overridden here; and create(kind, ..., by="new"), which calls bpe_KIND_new, or bpe_KIND_{by}, and lets Python free
+    the handle with bpe_KIND_free.
     """
 
     def __init__(self, module: Any, named: Mapping[str, str], last_cut: Any) -> None:
@@ -192,7 +193,7 @@ class Engine(build_ffi.Engine):
         for wanted in (merges_wanted, n_words + 1):
             limits = (min(n, 2**64 - 1) for n in (wanted, min_frequency))
             learner = self.create("learner", *words, *old, *limits, build_ffi.new_seed(), by="extend")
-            for merge in itertools.islice(self.run(learner, tokens), made, merges_wanted):
+            for merge in itertools.islice(self.merges_of(learner, tokens), made, merges_wanted):
                 made += 1
                 yield merge
             if made == merges_wanted or wanted > n_words:
@@ -213,7 +214,7 @@ class Engine(build_ffi.Engine):
         return rows if status == self.lib.BPE_OK else array("I")
 
     def find_splits(self, vocab: Mapping[int, bytes]) -> array[int]:
-        """Return what formats.splits_of() does."""
+        """Return what splits_of() in formats/tiktoken.py does."""
         ids = sorted(vocab)
         in_c = self.words_with_ids(list(map(vocab.__getitem__, ids)), ids)
         rows, n = self.new("uint32_t[]", 3 * len(in_c[0])), self.ffi.new("size_t *")

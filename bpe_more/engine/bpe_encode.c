@@ -38,10 +38,10 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
 void bpe_encoder_free(bpe_encoder *e);
 
 /* Add n words, concatenated, that are tokens, with their ids. If merges make another token or several, a word is left out;
-   but with stay_whole, all words stay whole, and nothing is merged: then no cache may exist yet. Others use the words
+   but with ignore_merges, all words stay whole, and nothing is merged: then no cache may exist yet. Others use the words
    only after bpe_cache_know, which may be called when this has ended. */
 int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n,
-                     int stay_whole);
+                     int ignore_merges);
 
 /* Find the ids of merges (left, right, new token). `tokens` are n lines: names, which have these ids. `merges` are n_merges
    lines of two names with a space between; the search overwrites them. Returns BPE_NO_TOKEN if a name isn't there. */
@@ -195,9 +195,9 @@ struct bpe_encoder {
     uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
     const bpe_rules *rules;
-    table known;      /* words that merges make into one token, with its id as the count */
-    table whole;      /* words that stay whole, whatever merges make of them; the same */
-    uint64_t seed[2]; /* of pairs, and of known, whole and each cache: a word's key is made once for all of them */
+    table known;           /* words that merges make into one token, with its id as the count */
+    table ignoring_merges; /* words that stay whole, whatever merges make of them; the same */
+    uint64_t seed[2]; /* of pairs, of both tables and each cache: a word's key is made once for all of them */
     int lacks_bytes;              /* some byte has no token */
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
@@ -332,7 +332,7 @@ void bpe_encoder_free(bpe_encoder *e)
     free(e->outside);
     free(e->special_ids);
     free_table(&e->known);
-    free_table(&e->whole);
+    free_table(&e->ignoring_merges);
     free(e);
 }
 
@@ -363,7 +363,7 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
     e->rules = rules;
     memcpy(e->seed, seed, sizeof e->seed);
     TRY(new_table(&e->known, e->seed));
-    TRY(new_table(&e->whole, e->seed));
+    TRY(new_table(&e->ignoring_merges, e->seed));
     e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
     e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs);
     e->made = in_order ? NULL : allocate(n_merges, sizeof *e->made);
@@ -490,13 +490,13 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
 }
 
 int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n,
-                     int stay_whole)
+                     int ignore_merges)
 {
     uint32_t *made = NULL;
     uint64_t key[2];
     size_t room = 0, n_made;
-    int status = stay_whole ? index_tokens(&e->whole, words, lengths, ids, n) : make_room(&e->known, n);
-    for (size_t i = 0; i < n && status == BPE_OK && !stay_whole; words += lengths[i], i++) {
+    int status = ignore_merges ? index_tokens(&e->ignoring_merges, words, lengths, ids, n) : make_room(&e->known, n);
+    for (size_t i = 0; i < n && status == BPE_OK && !ignore_merges; words += lengths[i], i++) {
         const size_t length = (size_t)lengths[i];
         if ((status = grow(&made, &room, length, sizeof *made)) == BPE_OK)
             status = merge_word(e, words, length, made, &n_made, NULL);
@@ -578,7 +578,7 @@ static const slot *find_token(const bpe_cache *c, const pending *p)
     const int is_piece = little(p->key[1]) >> 56 != (length <= INLINE_MAX ? length : LONG_WORD);
     const uint64_t key[2] = {p->key[0], is_piece ? p->key[1] ^ little((uint64_t)PIECE << 56) : p->key[1]};
     const slot *s;
-    if (e->whole.used && !is_piece && (s = find_word(&e->whole, key, p->word))->key[1])
+    if (e->ignoring_merges.used && !is_piece && (s = find_word(&e->ignoring_merges, key, p->word))->key[1])
         return s;
     /* "the" is a token: finding it takes a fifth of the time of merging t, h and e. But when as many words have been
        met as are known, few of the known ones are left to be met. */
@@ -667,10 +667,10 @@ static int add_pieces(batch *b, const uint8_t *word, size_t length)
     const bpe_encoder *const e = ((bpe_cache *)b->state)->encoder;
     const uint8_t *const end = word + length, *cuts[BATCH + 1];
     uint32_t unit, before;
-    if (e->whole.used) { /* a word that stays whole is not cut */
+    if (e->ignoring_merges.used) { /* a word that stays whole is not cut */
         pending whole;
         prepare(&whole, b->table, word, word, length);
-        if (find_word(&e->whole, whole.key, word)->key[1]) {
+        if (find_word(&e->ignoring_merges, whole.key, word)->key[1]) {
             if (b->n >= BATCH)
                 TRY(end_batch(b));
             b->words[b->n++] = whole;

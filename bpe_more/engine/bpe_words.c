@@ -9,7 +9,7 @@
  *     bpe_words_scan(words, rules, texts, ends, n_texts);        once per slice
  *     bpe_words_get(words, 1, bytes, lengths, counts, &totals);  for bpe_learner_new
  *
- * Patterns come as tables: patterns.py makes an automaton from their text, and machine.py the tables. The scanner reads
+ * Patterns come as tables: automaton.py makes an automaton from their text, and machine.py the tables. The scanner reads
  * windows of 64 bytes with a machine of 16 states that marks where words begin: two bytes are one step, and one shuffle of
  * a register. If the machine can't decide, which is rare, walk_word reads one word with the automaton, which goes back to
  * the last place at which the word might end.
@@ -28,7 +28,7 @@
 
 /* ---- interface: build_ffi.py gives this part to cffi ------------------------------------------------------------- */
 
-/* A pattern: patterns.py explains the automaton, and machine.py the machine. State 0 of the automaton can't match any
+/* A pattern: automaton.py explains the automaton, and machine.py the machine. State 0 of the automaton can't match any
    more, and state 1 begins a word. A cell is 4 * the next state, + 1 if a word may end before this character, + 2 if it
    ends there in any case; then the next state is that of the next word, of which this is the first character. */
 typedef struct bpe_pattern {

@@ -1,6 +1,7 @@
 """The vocabulary of a tokenizer in C, which any number of threads can share.
 
 Gives: Encoder, which Engine.encoder() creates; the encoders in Python have the same methods.
+Uses: workers.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import itertools
 import mmap
 import types
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import build_ffi
@@ -34,6 +35,29 @@ def new_block(n_bytes: int) -> Any:
     return bytearray(n_bytes)
 
 
+class Spare:
+    """What calls use one at a time: each takes an object, or makes one, and gives it back.
+
+    Any number of threads may do so without a lock, as pop() and append() of a list are one step each. Nothing is asked
+    before pop(): another thread may take the last object in between.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+        self.objects: list[Any] = []
+
+    def take(self) -> Any:
+        """Return an object that no other call uses, until it is given back; after an error, it need not be."""
+        try:
+            return self.objects.pop()
+        except IndexError:
+            return self.make()
+
+    def give_back(self, each: Any) -> None:
+        """Let other calls use an object."""
+        self.objects.append(each)
+
+
 class Encoder:
     """The vocabulary of a tokenizer in the C engine, which any number of threads can share."""
 
@@ -42,9 +66,9 @@ class Encoder:
 
     def __init__(self, engine: Any, tokenizer: Any) -> None:
         self.engine = engine
-        self.blocks: list[Any] = []  # for list_of(): fresh memory is slower
-        self.calls: list[Any] = []  # a cache and buffers for each call that has run at the same time as others
-        self.free: list[Any] = []  # which no call is using
+        self.blocks = Spare(functools.partial(new_block, 0))  # for list_of(): fresh memory is slower
+        self.spare_calls = Spare(self.new_call)
+        self.calls: list[Any] = []  # all that were made, one for each call that has run at the same time as others
         self.pattern_name, self.special_tokens = tokenizer.pattern, tuple(tokenizer.special_ids)
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
         specials = engine.special_arguments(tokenizer.special_ids)
@@ -69,10 +93,10 @@ class Encoder:
     def new_handle(self, tokenizer: Any) -> Any:
         """Create the encoder in C, where the bytes are the tokens 0 to 255; others come after them."""
         engine, merge_ids = self.engine, tokenizer.merge_ids
-        whole, specials = getattr(tokenizer, "whole_words", {}), tokenizer.special_ids.values()
+        ignoring, specials = getattr(tokenizer, "ignoring_merges", {}), tokenizer.special_ids.values()
         of_bytes = [tokenizer.ids.get(bytes([byte]), NO_ID) for byte in range(256)]
         longer = set(tokenizer.ids.values()).difference(of_bytes)
-        words = sorted(longer.intersection(whole.values()) if whole else longer.difference(specials))
+        words = sorted(longer.intersection(ignoring.values()) if ignoring else longer.difference(specials))
         others = sorted(longer.difference(words))  # which merges may use, too
         token_of = tokenizer.vocab.__getitem__
         tokens = engine.words_with_ids(list(map(token_of, words + others)), words + others)
@@ -93,7 +117,7 @@ class Encoder:
         special_ids = engine.ffi.new("uint32_t[]", list(specials))
         vocabulary = engine.in_memory(ids), len(ids), *tokens[:2], engine.in_memory(merges), len(merges) // 3
         handle = engine.create("encoder", *vocabulary, self.rules, special_ids, build_ffi.new_seed())
-        if whole:
+        if ignoring:
             engine.check(engine.lib.bpe_encoder_know(handle, *tokens[:3], len(words), True))
         else:
             self.to_know.append((*tokens, len(words)))
@@ -172,7 +196,7 @@ class Encoder:
             self.for_lists.bytes_left -= len(data)
         elif self.to_know:
             self.know_words()
-        call = self.free_call()
+        call = self.spare_calls.take()
         try:
             if self.knows and not call.knows:
                 lib.bpe_cache_know(call.cache)
@@ -195,22 +219,19 @@ class Encoder:
             n_ids = ends[-1] if texts else 0
             return bytes(ffi.buffer(narrow or call.ids, n_ids * size)), ends
         finally:
-            # in this order: as soon as a call is free, another thread may use its cache
+            # in this order: as soon as it is given back, another thread may use its cache
             self.for_lists.cache = call.cache
-            self.free.append(call)
+            self.spare_calls.give_back(call)
 
-    def free_call(self) -> Any:
-        """Return a cache and buffers that no other call is using."""
-        try:
-            return self.free.pop()
-        except IndexError:
-            call = types.SimpleNamespace(cache=self.engine.create("cache", self.handle), ids=(), knows=False)
-            # C never points to a cache that Python may free: `calls` keeps each one as long as this encoder.
-            # Ctrl-C just after pop() leaves a cache that isn't free, and to which for_lists may still point;
-            # so does an append() in `finally` that runs out of memory. If nothing else kept that cache, the
-            # next short text would be looked up in freed memory.
-            self.calls.append(call)
-            return call
+    def new_call(self) -> Any:
+        """Make a cache and buffers."""
+        call = types.SimpleNamespace(cache=self.engine.create("cache", self.handle), ids=(), knows=False)
+        # C never points to a cache that Python may free: `calls` keeps each one as long as this encoder. Ctrl-C just
+        # after take() leaves a cache that is never given back, and to which for_lists may still point; so does a lack
+        # of memory in give_back(). If nothing else kept that cache, the next short text would be looked up in freed
+        # memory.
+        self.calls.append(call)
+        return call
 
     def list_of(self, arrays: Iterable[tuple[int, bytes]], length: int) -> list[int]:
         """Return one list of the ids in arrays, of 32 bits each, as encode_texts() returns them.
@@ -218,10 +239,7 @@ class Encoder:
         With each array comes the end of its part in a text of this length.
         """
         ffi, n_bytes = self.engine.ffi, 0
-        try:
-            block = self.blocks.pop()
-        except IndexError:  # no question before: another thread may take the last one in between
-            block = new_block(0)
+        block = self.blocks.take()
         for part_end, ids in arrays:
             end = n_bytes + len(ids)
             if end > len(block):
@@ -232,7 +250,7 @@ class Encoder:
         in_c = ffi.from_buffer(block), ffi.new("uint64_t *", n_bytes // 4)
         lists: list[list[int]] = self.lists_of(*(int(ffi.cast("uintptr_t", each)) for each in in_c), 1)
         if n_bytes <= 1 << 28:
-            self.blocks.append(block)
+            self.blocks.give_back(block)
         return lists[0]
 
     def new_numbers(self, ids: int, ends: int, n: int) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 Gives: read_vocab(), merges_of_file(), read_merges(); MergeIds and find_merges(), which C finds in tables of tokens;
 paused_collector(), while any model is read.
+Uses: choices, errors.
 """
 
 from __future__ import annotations
@@ -107,14 +108,14 @@ class MergeIds(Sequence[tuple[int, int, int]]):
 NO_MERGES = MergeIds(array("I"))
 
 
-class WordsFirst(list[bpe.Pair]):
-    """Merges of a model in which a word that is a token stays whole: ignore_merges of Tokenizer."""
+class IgnoredMerges(list[bpe.Pair]):
+    """Merges of a model with ignore_merges, in which a word that is a token stays whole."""
 
-    known: tuple[Mapping[int, bytes], list[bpe.Pair], MergeIds] = {}, [], NO_MERGES
+    as_read: tuple[Mapping[int, bytes], list[bpe.Pair], MergeIds] = {}, [], NO_MERGES
 
     def ids_for(self, vocab: Mapping[int, bytes]) -> MergeIds:
         """Return the ids of these merges, which read_tiktoken() found; none if they or the vocabulary have changed."""
-        known_vocab, known_merges, merge_ids = self.known
+        known_vocab, known_merges, merge_ids = self.as_read
         return merge_ids if known_merges == self and known_vocab == vocab else NO_MERGES
 
 

@@ -3,6 +3,7 @@
 Such a file may come from anywhere, so reading it takes time and memory in proportion to its size.
 
 Gives: read_tokenizer_json(), which returns the arguments of Tokenizer.
+Uses: errors, gpt2, kinds, saving, supported, tiktoken, patterns.steps.
 """
 
 from __future__ import annotations

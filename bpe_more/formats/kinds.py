@@ -2,6 +2,7 @@
 
 Gives: read_tekken(), read_minbpe(), model_path(); error_prefix(), which says what a file that can't be read seems to
 be.
+Uses: errors, transformers, patterns.steps.
 """
 
 from __future__ import annotations
@@ -83,12 +84,10 @@ def kind_of(content: Mapping[str, Any]) -> str:
     return f"this is a {kind}, not byte-level BPE: " if kind else ""
 
 
-NAMES = "names = {i: token for token, i in json.load(open('vocab.json')).items()}"
-NPM = (  # the keys of an encoder are "explicit_n_vocab", "pat_str", "special_tokens" and "bpe_ranks"
-    "this is an encoder of the npm package tiktoken; to read it: e = json.load(open(path)); "
-    "ranks = {base64.b64decode(t): int(n) + i for _, n, *ts in map(str.split, e['bpe_ranks'].splitlines()) "
-    "for i, t in enumerate(ts)}; vocab, merges = read_tiktoken(ranks)"
-)
+PAGE = 'docs/compatibility.md, "Files to convert", has the lines'
+PAIRS_OF_IDS = f"these are pairs of ids, not of tokens; {PAGE} that convert them"
+# the keys of an encoder are "explicit_n_vocab", "pat_str", "special_tokens" and "bpe_ranks"
+NPM = f"this is an encoder of the npm package tiktoken; {PAGE} that read it"
 SUFFIXES = "tokens end in </w>, like those of CLIP and subword-nmt: these are not merges of bytes"
 
 
@@ -115,22 +114,13 @@ BEGINNINGS = {  # {the beginning of a file: what it is}
     ),
     rb"(?:[^\t\n]+\t-?[0-9.e-]+\r?\n){2}": "this is the vocabulary of a SentencePiece model, not byte-level BPE",
     rb"GGUF": "this is a GGUF file; docs/compatibility.md has the lines that read its vocabulary",
-    rb"\x80[\x02-\x05]": (
-        "this is a pickle, which can run code, so it is not read; for nanochat's tokenizer.pkl, if you trust it: "
-        'vocab, merges = read_tiktoken(pickle.load(open(path, "rb"))._mergeable_ranks)'
-    ),
+    rb"\x80[\x02-\x05]": f"this is a pickle, which can run code, so it is not read; {PAGE} for one that you trust",
     # protobuf: field 1, a piece, and its length; in it field 1, its text, and the tag of its score
     rb"(?s)\n[\x04-\x7f]\n.{1,99}?\x15": "this is a SentencePiece model, not byte-level BPE",
     rb"(?:[^\n]*\n){0,999}?\[UNK\]\r?\n": "this is the vocabulary of a WordPiece model, not byte-level BPE",
-    rb'\{\s*"\(?[0-9]+, ?[0-9]+\)?"\s*:': (
-        f"these are pairs of ids, not of tokens; to convert them: {NAMES}; "
-        "pairs = [map(int, pair.strip('()').split(',')) for pair in json.load(open(path))]; "
-        "lines = [f'{names[left]} {names[right]}' for left, right in pairs]"
-    ),
-    rb"[A-Za-z0-9+/]{2}== [A-Za-z0-9+/]{2}==\r?\n": (  # the first merge is of two bytes
-        "these are merges in base64; to convert them: lines = [' '.join(bpe.to_printable(base64.b64decode(part)) "
-        "for part in line.split()) for line in open(path)]"
-    ),
+    rb'\{\s*"\(?[0-9]+, ?[0-9]+\)?"\s*:': PAIRS_OF_IDS,
+    # the first merge is of two bytes
+    rb"[A-Za-z0-9+/]{2}== [A-Za-z0-9+/]{2}==\r?\n": f"these are merges in base64; {PAGE} that convert them",
 }
 
 
@@ -172,20 +162,12 @@ def looks_like(path: bpe.FilePath) -> str:
     if len(re.findall(rb'</w>(?:"\s*:|\r?\n)', content)) > len(re.findall(rb'"\s*:|\n', content)) / 10:
         return SUFFIXES
     if re.match(rb'\{\s*"[0-9]+"\s*:\s*"', start):
-        way = "ids = {token: int(i) for i, token in json.load(open(path)).items()}"
-        way += '; json.dump(ids, open("vocab.json", "w"))'
-        return f"this is {{id: token}}, not {{token: id}}; to convert it: {way}"
+        return f"this is {{id: token}}, not {{token: id}}; {PAGE} that convert it"
     return pairs_of_ids(content.decode("utf-8", "replace"))
 
 
-PAIRS_OF_IDS = (
-    f"these are pairs of ids, not of tokens; to convert them: {NAMES}"
-    "; lines = [f'{names[left]} {names[right]}' for left, right in pairs]"
-)
-
-
 def pairs_of_ids(text: str) -> str:
-    """Say so, and how to convert them, if merges are written as ids; else return ""."""
+    """Say so if merges are written as ids; else return ""."""
     # 116 104, or (116, 104), or [[116, 104], ... If these were tokens, another merge would make "116"
     ids = re.match(r"(?:#version.*\n)?[\s\[(]*([0-9]+)[\s,]+([0-9]+)\b", text)
     made = set(map("".join, re.findall(r"([0-9]+)[^\S\n,]*,? ([0-9]+)", text))) if ids else set()

@@ -2,6 +2,7 @@
 
 Gives: save_model(), model_files(), check_special_names(); tokenizer_json() and split_step(), with which a file that is
 read is compared.
+Uses: errors, gpt2, supported, transformers, outputs, patterns.steps.
 """
 
 from __future__ import annotations

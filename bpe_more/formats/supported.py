@@ -1,6 +1,7 @@
 """What a tokenizer.json may have: it is compared with what save() would write for its tokens and its steps.
 
 Gives: check_supported(), which names each difference that could change ids; unsupported_tokens(), overlapping().
+Uses: transformers, patterns.steps.
 """
 
 from __future__ import annotations

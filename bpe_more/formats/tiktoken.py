@@ -1,6 +1,7 @@
 """Ranks of tiktoken: a .tiktoken file, or ranks in memory.
 
 Gives: read_tiktoken(), which is public.
+Uses: choices, errors, gpt2, kinds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import bpe
 from bpe_more import choices
 from bpe_more.errors import all_delayed, is_integer, require
 from bpe_more.formats import gpt2, kinds
-from bpe_more.formats.gpt2 import MergeIds, WordsFirst
+from bpe_more.formats.gpt2 import IgnoredMerges, MergeIds
 
 
 def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Model:
@@ -34,8 +35,8 @@ def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Mod
     token_of = in_list(vocab).__getitem__
     lefts, rights = (map(token_of, merge_ids.numbers[part::3]) for part in range(2))
     with gpt2.paused_collector():
-        merges = WordsFirst(zip(lefts, rights))
-    merges.known = vocab.copy(), merges[:], merge_ids  # copies, since the caller may change both
+        merges = IgnoredMerges(zip(lefts, rights))
+    merges.as_read = vocab.copy(), merges[:], merge_ids  # copies, since the caller may change both
     return vocab, merges
 
 

@@ -1,6 +1,7 @@
 """Files that only transformers reads: settings, roles of special tokens, chat templates.
 
 Gives: transformers_files(), which keeps what a folder has; in_templates() for other names and ids of special tokens.
+Uses: errors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A pattern as an automaton, which reads each character once; machine.py turns it into tables for C.
 
 Gives: automaton_of(), and with_gaps(), is_quadratic() and others for machine.py and the tests.
+Uses: parsing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,29 @@ import regex
 from bpe_more.patterns import parsing
 from bpe_more.patterns.parsing import Tree, UnsupportedError
 
-Rows = list[list[tuple[int, int]]]
+# C scans text with an automaton that is made here, from the text of the pattern alone. An example: the
+# words of "  hi" with \s+(?!\S)|\s?\w+|\s are " " and " hi". The first alternative takes both spaces,
+# and gives one back, because "h" must not follow (?!\S). The automaton reads each character once. Its
+# state is a list of what may still follow, best first:
+#
+#     what may follow            next       may a word end before it?    what may follow then
+#     \s+(?!\S)  \s?\w+  \s      " "        no                           \s*(?!\S)  \w+  nothing
+#     \s*(?!\S)  \w+  nothing    " "        yes: (?!\S) holds, and       \s*(?!\S), and nothing that
+#                                           then nothing has to follow   is worse than this match
+#     \s*(?!\S)                  "h"        no: (?!\S) does not hold     (an empty list)
+#
+# No match can continue, so the word ends at the last place at which it might. The next one begins there:
+#
+#     \s+(?!\S)  \s?\w+  \s      " "        no                           \s*(?!\S)  \w+  nothing
+#     \s*(?!\S)  \w+  nothing    "h"        yes                          \w*, better than this match
+#     \w*                        "i"        yes                          \w*
+#     \w*                        the end    yes                          (an empty list)
+#
+# A lookahead at one character is decided when that character is read. Characters that the pattern does
+# not tell apart are one class: here whitespace, \w, and all others. So a state is a row of
+# cells, one for each class, and one for the end: (the next state, whether a word may end before this).
+
+States = list[list[tuple[int, int]]]
 
 
 class Reader:
@@ -140,7 +163,7 @@ def numbers_of(bits: int) -> Iterator[int]:
 
 
 @functools.lru_cache(maxsize=32)
-def automaton_of(pattern: str | tuple[str, ...]) -> tuple[bytes, Rows]:
+def automaton_of(pattern: str | tuple[str, ...]) -> tuple[bytes, States]:
     """Return the class of each code point, and a row for each state; raises UnsupportedError.
 
     State 0 can't match any more, and state 1 begins a word. A pattern may have several steps, as in steps.py.
@@ -156,7 +179,7 @@ def automaton_of(pattern: str | tuple[str, ...]) -> tuple[bytes, Rows]:
     return classes, with_gaps(rows)
 
 
-def automaton_of_step(pattern: str) -> tuple[bytes, Rows]:
+def automaton_of_step(pattern: str) -> tuple[bytes, States]:
     """Return the automaton of an expression, without a state for text that nothing matches."""
     try:
         parsing.compile_class(pattern)
@@ -170,7 +193,7 @@ def automaton_of_step(pattern: str) -> tuple[bytes, Rows]:
     # Not in numbers: a match that can continue as from its beginning, as with (?:xz)*x after "xz", is in another
     # state, because it has a beginning already, and perhaps an end.
     numbers: dict[Any, int] = {(): 0}
-    rows: Rows = []
+    rows: States = []
     for state in states:  # which grows
         row: list[tuple[int, int]] = []
         for following, ends in reader.read(state):
@@ -186,7 +209,7 @@ def automaton_of_step(pattern: str) -> tuple[bytes, Rows]:
     return reader.classes, rows
 
 
-def after_step(earlier: tuple[bytes, Rows], later: tuple[bytes, Rows]) -> tuple[bytes, Rows]:
+def after_step(earlier: tuple[bytes, States], later: tuple[bytes, States]) -> tuple[bytes, States]:
     r"""Return one automaton for a step whose matches are runs of certain characters, and a later step.
 
     With (r"\d{1,3}", r"\s+(?!\S)|\s|\S+"), the words of "a  1234" are "a", "  ", "123", "4". For the later step, a
@@ -217,7 +240,7 @@ def after_step(earlier: tuple[bytes, Rows], later: tuple[bytes, Rows]) -> tuple[
     in_word = [0, *range(2, len(rows) + 1)]
     in_run = [0, *range(len(rows) + 1, len(rows) + len(runs))]
     start = [(in_run[runs[1][a][0]] if a in taken else in_word[rows[1][b][0]], False) for a, b in pairs]
-    together: Rows = [[(0, False)] * (len(pairs) + 1), [*start, (0, False)]]
+    together: States = [[(0, False)] * (len(pairs) + 1), [*start, (0, False)]]
     for row in rows[1:]:
         cells = [(0, row[-1][1]) if a in taken else (in_word[row[b][0]], row[b][1]) for a, b in pairs]
         together.append([*cells, row[-1]])
@@ -228,7 +251,7 @@ def after_step(earlier: tuple[bytes, Rows], later: tuple[bytes, Rows]) -> tuple[
     return combined, merge_states(together)
 
 
-def merge_states(rows: Rows, apart: int | None = 1) -> Rows:
+def merge_states(rows: States, apart: int | None = 1) -> States:
     """Merge equal states, but keep one apart, mostly state 1, which begins a word.
 
     At first, all others are a group. Then those with different rows get different groups, and states that lead to one
@@ -268,7 +291,7 @@ def merge_states(rows: Rows, apart: int | None = 1) -> Rows:
     return [[(numbers[groups[state]], mark) for state, mark in first[group]] for group in numbers]
 
 
-def with_gaps(rows: Rows) -> Rows:
+def with_gaps(rows: States) -> States:
     r"""Add a state for text that nothing matches, which is a word, too.
 
     Only if the first character tells whether a match begins there, because each match may end after it. With \w+, such
@@ -283,7 +306,7 @@ def with_gaps(rows: Rows) -> Rows:
     return [rows[0], [*start, rows[1][end]], *rows[2:], [*((0, 1) if state else (gap, 0) for state in first), (0, 1)]]
 
 
-def is_quadratic(rows: Rows) -> bool:
+def is_quadratic(rows: States) -> bool:
     """Return whether some text is read again for each of its words: a*b|a reads all of "aaa...", and takes one "a".
 
     Then matches that began at different places get into the same state, from which they don't end:

@@ -1,6 +1,7 @@
 """The automaton as tables for C, and a machine of 16 states, which C follows with vectors.
 
 Gives: fields_of(), the fields of the struct bpe_pattern.
+Uses: automaton, parsing.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import itertools
 from array import array
 from typing import Any
 
-from bpe_more.patterns.automaton import Rows, merge_states
+from bpe_more.patterns.automaton import States, merge_states
 from bpe_more.patterns.parsing import MOST_CLASSES
 
 
-def pairs_to_cut(rows: Rows) -> set[tuple[int, int]]:
+def pairs_to_cut(rows: States) -> set[tuple[int, int]]:
     """Return the pairs of classes (a, b) between which any text can be cut without changing its words.
 
     In each state that has read a, no match goes on with b, and a word may end before b if and only if it may
@@ -32,7 +33,7 @@ def pairs_to_cut(rows: Rows) -> set[tuple[int, int]]:
     return pairs
 
 
-def pairs_within_words(rows: Rows) -> set[tuple[int, int]]:
+def pairs_within_words(rows: States) -> set[tuple[int, int]]:
     """Return pairs of classes (a, b) between which a cut may divide a word, but changes nothing else.
 
     They are in words of which only the first character tells that they go on, such as text that nothing matches: after
@@ -66,11 +67,11 @@ Déjà vu: 3,141.59 € «ёлка». 我们去年夏天在北京，  天气很�
 """
 
 
-def machine_of(rows: Rows) -> Rows:
+def machine_of(rows: States) -> States:
     """Return the machine of an automaton: for each state and class, the next state and its marks, or (0, STOPPED)."""
     pairs = [(1, 0)]
     numbers = {(1, 0): 0}  # of the pairs
-    cells: Rows = []
+    cells: States = []
     for state, other in pairs:  # which grows
         row = []
         for (first, _), (following, ends), second in zip(rows[1][:-1], rows[state], rows[other]):
@@ -95,7 +96,7 @@ def machine_of(rows: Rows) -> Rows:
     return merge_states(cells, apart=None)
 
 
-def machine_tables(classes: bytes, rows: Rows) -> dict[str, Any]:
+def machine_tables(classes: bytes, rows: States) -> dict[str, Any]:
     """Return the machine's rows for two bytes, and the place of each row.
 
     For each state, a row has the next one and the marks: the first character's, and twice the second one's.
@@ -127,7 +128,7 @@ def machine_tables(classes: bytes, rows: Rows) -> dict[str, Any]:
     return {"pairs": array("B", pairs), "first": first, "second": array("H", [16 * key for key in keys])}
 
 
-def fields_of(automaton: tuple[bytes, Rows]) -> dict[str, Any]:
+def fields_of(automaton: tuple[bytes, States]) -> dict[str, Any]:
     """Return the fields of a bpe_pattern in C, in order; bpe_words.c explains them."""
     classes, rows = automaton
     n = len(rows[0]) - 1

@@ -1,6 +1,7 @@
 """A pattern as a tree of its parts, and the classes of characters that it tells apart.
 
 Gives: parse() and classes_of() for automaton.py; UnsupportedError, whose message is what C can't scan; limits.
+Uses: nothing of bpe_more.
 """
 
 from __future__ import annotations
@@ -14,28 +15,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import regex
-
-# C scans text with an automaton that is made here, from the text of the pattern alone. An example: the
-# words of "  hi" with \s+(?!\S)|\s?\w+|\s are " " and " hi". The first alternative takes both spaces,
-# and gives one back, because "h" must not follow (?!\S). The automaton reads each character once. Its
-# state is a list of what may still follow, best first:
-#
-#     what may follow            next       may a word end before it?    what may follow then
-#     \s+(?!\S)  \s?\w+  \s      " "        no                           \s*(?!\S)  \w+  nothing
-#     \s*(?!\S)  \w+  nothing    " "        yes: (?!\S) holds, and       \s*(?!\S), and nothing that
-#                                           then nothing has to follow   is worse than this match
-#     \s*(?!\S)                  "h"        no: (?!\S) does not hold     (an empty list)
-#
-# No match can continue, so the word ends at the last place at which it might. The next one begins there:
-#
-#     \s+(?!\S)  \s?\w+  \s      " "        no                           \s*(?!\S)  \w+  nothing
-#     \s*(?!\S)  \w+  nothing    "h"        yes                          \w*, better than this match
-#     \w*                        "i"        yes                          \w*
-#     \w*                        the end    yes                          (an empty list)
-#
-# A lookahead at one character is decided when that character is read. Characters that the pattern does
-# not tell apart are one class: here whitespace, \w, and all others. So a state is a row of
-# cells, one for each class, and one for the end: (the next state, whether a word may end before this).
 
 Tree = tuple[Any, ...]
 MOST_CHARACTERS = 500  # of a repetition, such as \w{1,1000}

@@ -4,6 +4,7 @@ A pattern of bpe.py is one step without a normal form. This file is below the en
 need it.
 
 Gives: check_pattern(), check_special_tokens(), find_words(), places_to_cut(), Normalizer, differs_in_oniguruma().
+Uses: errors.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ encoders      encoding in Python, and preparing text for the encoder in C
 changes       more tokens from new text, other names for special tokens, fewer tokens
 
 Gives: Tokenizer, which is public.
+Uses: choices, corpus.arrays, corpus.reading, corpus.slicing, errors, formats.gpt2, formats.huggingface,
+formats.kinds, formats.saving, patterns.steps, changes, encoders, vocabulary, training, workers.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class Tokenizer(Vocabulary):
                     "truncation" and "padding". encode() never adds tokens, as with
                     add_special_tokens=False elsewhere
     ignore_merges   a word that is a token stays whole; it has this name in tokenizer.json. Merges that
-                    read_tiktoken returns (WordsFirst) set it, since tiktoken does so
+                    read_tiktoken returns (IgnoredMerges) set it, since tiktoken does so
 
     unreachable     {id: name} of tokens of the file with the bytes of another token, whose names have
                     characters that stand for no byte, so that no program finds them in text
@@ -79,29 +81,29 @@ class Tokenizer(Vocabulary):
     and of copies are: a model of another program has such tokens there, too.
     """
 
-    def _with_only(self, special_tokens: Sequence[str], pattern: Any = None) -> Tokenizer:
+    def with_only(self, special_tokens: Sequence[str], pattern: Any = None) -> Tokenizer:
         """Return the same tokenizer with only some of its special tokens, and perhaps with other steps."""
         if pattern is None:  # (), after a normal form alone, means no steps
             pattern = self.pattern
         shown = set(special_tokens)  # in a tuple, 10,000 of them would be looked up for a second
         hidden = {token_id for text, token_id in self._special_ids.items() if text not in shown}
-        hidden.update(self._unreachable)
-        hidden.difference_update(self._shared)
+        hidden.update(self.unreachable)
+        hidden.difference_update(self.shared)
         merges = self._known_merges
         if not hidden.isdisjoint(merges.numbers):  # no text has the tokens of such merges side by side
             applied = (ids for ids in merges if hidden.isdisjoint(ids))
             merges = MergeIds(array("I", itertools.chain.from_iterable(applied)))
         vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
-        shared = {token_id: special for token_id, special in self._shared.items() if special in shown}
+        shared = {token_id: special for token_id, special in self.shared.items() if special in shown}
         return Tokenizer(vocab, merges, special_tokens, pattern, ignore_merges=self._ignore_merges, shared=shared)
 
     def _without_special_tokens(self) -> Tokenizer:
-        return self._with_only(())
+        return self.with_only(())
 
     def with_special_tokens(self, special_tokens: Iterable[str]) -> Tokenizer:
         """Return a tokenizer with more special tokens, which get the next ids; all else stays."""
         specials = *self.special_tokens, *steps.check_special_tokens(special_tokens)
-        return type(self)(self._vocab, self._known_merges, specials, self.pattern, **self._settings())
+        return type(self)(self._vocab, self._known_merges, specials, self.pattern, **self.settings())
 
     @classmethod
     def train(cls, input_path: bpe.Paths = None, vocab_size: int | None = None, special_tokens: bpe.Strings = None, *,
@@ -147,8 +149,8 @@ class Tokenizer(Vocabulary):
         with open(merges_filepath, encoding="utf-8-sig") as file, kinds.error_prefix(merges_filepath):
             merges = gpt2.merges_of_file(file.read(), names, vocab)
             tokenizer = cls(vocab, merges, specials, pattern)
-        if isinstance(merges, MergeIds) and not tokenizer._ignore_merges:
-            tokenizer._warn_of_unreachable_tokens()
+        if isinstance(merges, MergeIds) and not tokenizer.ignore_merges:
+            tokenizer.warn_of_unreachable_tokens()
         return tokenizer
 
     def save(self, folder: bpe.FilePath, *, bos_token: str | None = None,
@@ -164,11 +166,12 @@ class Tokenizer(Vocabulary):
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token, "chat_template": chat_template}
         model = self._vocab, self._known_merges, self._special_ids, self.pattern
-        if note := saving.save_model(*model, folder, self._settings(), roles):
+        if note := saving.save_model(*model, folder, self.settings(), roles):
             warnings.warn(f"{os.fspath(folder)}: {note}", stacklevel=2)
 
     @property
-    def _encoder(self) -> Any:
+    def encoder(self) -> Any:
+        """The encoder of this model, in C or in Python, made when it is first used."""
         if self._made_encoder is None:
             self._made_encoder = self._new_encoder()
         return self._made_encoder
@@ -186,16 +189,16 @@ class Tokenizer(Vocabulary):
 
     def _new_encoder(self) -> Any:
         """Return an encoder of the C engine, or one in Python if C can't be used for this model."""
-        engine = choices.scanning_engine(self._options)  # None: not wanted, not built, or without the pattern
+        engine = choices.scanning_engine(self.options)  # None: not wanted, not built, or without the pattern
         encoder = engine.encoder(self) if engine and not self._is_prepared else None  # None: too many tokens for C
-        return encoder or self._python_encoder(self._options.engine)
+        return encoder or self.python_encoder(self.options.engine)
 
     @property
     def _is_prepared(self) -> bool:
-        return bool(steps_of(self.pattern)[0] or self._lstrip or self._rstrip)
+        return bool(steps_of(self.pattern)[0] or self.lstrip or self.rstrip)
 
-    def _python_encoder(self, engine: bpe.EngineName = "python") -> encoders.Encoder:
-        """Return an encoder in Python; `engine` is for what comes after a encoders.PreparingEncoder."""
+    def python_encoder(self, engine: bpe.EngineName = "python") -> encoders.Encoder:
+        """Return an encoder in Python; `engine` is for what comes after an encoders.PreparingEncoder."""
         return encoders.PreparingEncoder(self, engine) if self._is_prepared else encoders.Encoder(self)
 
     def encode(self, text: str) -> list[int]:
@@ -205,21 +208,21 @@ class Tokenizer(Vocabulary):
         """
         if not isinstance(text, str):
             slicing.to_utf8(text)  # raises the error
-        if len(text) >= arrays.LONG_TEXT and self._encoder.most_threads > 1 and workers.count_cores() > 1:
+        if len(text) >= arrays.LONG_TEXT and self.encoder.most_threads > 1 and workers.count_cores() > 1:
             with contextlib.suppress(ValueError):  # encode() below raises it, with its place in the text
                 return self._encode_parts(text)
-        return self._encoder.encode_utf8(text.encode("utf-8"))  # type: ignore[no-any-return]
+        return self.encoder.encode_utf8(text.encode("utf-8"))  # type: ignore[no-any-return]
 
     def _encode_parts(self, text: str) -> list[int]:
         """Encode a long text in parts, in threads."""
-        encoder = self._encoder
+        encoder = self.encoder
 
         def encode_part(part: tuple[int, int]) -> bytes:
             start, end = part
             ids, _ = encoder.encode_texts([text[start:end].encode("utf-8")], "u4")
             return ids  # type: ignore[no-any-return]
 
-        parts: Any = arrays.parts_of_text(text, self.pattern, self._options.special_tokens)
+        parts: Any = arrays.parts_of_text(text, self.pattern, self.options.special_tokens)
         task: Any = encode_part
         results: Any = workers.run_tasks(task, parts, True, workers.MOST_WORKERS)
         with contextlib.closing(results):
@@ -234,13 +237,13 @@ class Tokenizer(Vocabulary):
         if isinstance(texts, list) and len(texts) == 1 and workers is None and errors == "strict":
             with contextlib.suppress(ValueError, TypeError):  # raised below, with the number of the text
                 return [self.encode(texts[0])]
-        corpus = self._corpus(None, texts, workers=workers, errors=errors)
+        corpus = self.corpus_of(None, texts, workers=workers, errors=errors)
         # The garbage collector would look through all lists again and again, which takes half of the
         # time. It stays off until `pause` is freed.
-        pause = self._encoder.pause_collector()
+        pause = self.encoder.pause_collector()
         try:
-            slice_bytes, n_threads = reading.BATCH_BYTES, self._encoder.most_threads
-            results = corpus.run(self._encode_texts(errors), True, "", slice_bytes, n_threads)
+            slice_bytes, n_threads = reading.BATCH_BYTES, self.encoder.most_threads
+            results = corpus.results(self._encode_texts(errors), True, "", slice_bytes, n_threads)
             with contextlib.closing(results):
                 return list(itertools.chain.from_iterable(lists for _, lists in results))
         finally:
@@ -254,11 +257,11 @@ class Tokenizer(Vocabulary):
         vocabulary fits, else uint32; offsets is one of uint64, with len(texts) + 1 numbers.
         numpy.asarray(ids), or torch.frombuffer(ids, dtype=torch.uint16), makes no copy.
         """
-        id_bytes = self._id_bytes
+        id_bytes = self.id_bytes
         encode_texts = functools.partial(self._encode_texts(errors), kind=f"u{id_bytes}")
         ids, offsets = bytearray(), array("Q", [0])
-        corpus = self._corpus(None, texts, workers=workers, errors=errors)
-        results = corpus.run(encode_texts, True, "", slicing.SLICE_BYTES, self._encoder.most_threads)
+        corpus = self.corpus_of(None, texts, workers=workers, errors=errors)
+        results = corpus.results(encode_texts, True, "", slicing.SLICE_BYTES, self.encoder.most_threads)
         with contextlib.closing(results):
             for _, (more_ids, ends) in results:
                 ids += more_ids
@@ -267,7 +270,7 @@ class Tokenizer(Vocabulary):
 
     def _encode_texts(self, errors: choices.Errors) -> Any:
         """Return the function of the encoder that encodes texts, and leaves bytes without a token out if asked."""
-        encode_texts = self._encoder.encode_texts
+        encode_texts = self.encoder.encode_texts
         return functools.partial(encode_texts, left_out=[]) if errors == "replace" else encode_texts
 
     def encode_iterable(self, iterable: Iterable[str], errors: choices.Errors = "strict") -> Iterator[int]:
@@ -275,12 +278,12 @@ class Tokenizer(Vocabulary):
 
         It keeps some 64 KB of text in memory, or more if there is no place to cut (see bpe.WORD_END).
         """
-        options = self._options._replace(errors=errors).checked()
+        options = self.options._replace(errors=errors).checked()
         strings = slicing.join_surrogates(iterable) if errors == "replace" else iterable
         # "strict": join_surrogates has replaced all surrogates, or they are an error
         blocks = (b"".join(part.texts) for part in reading.slices_of_texts(strings, 1 << 10, "strict"))
         pieces = slicing.cut_stream(blocks, options.pattern, options.special_tokens, 1 << 10, slicing.WINDOW_BYTES)
-        encoder: Any = encoders.LeavingOut(self._encoder, []) if errors == "replace" else self._encoder
+        encoder: Any = encoders.LeavingOut(self.encoder, []) if errors == "replace" else self.encoder
         return itertools.chain.from_iterable(map(encoder.encode_utf8, pieces))
 
     def rename_special_tokens(self, names: Mapping[str, str]) -> Tokenizer:
@@ -325,17 +328,17 @@ class Tokenizer(Vocabulary):
         before each one. By default no id is added. The folder of the output must exist. The docstring of
         training.train_bpe explains the options, and errors.
         """
-        corpus = self._corpus(paths, texts, begin, end, errors=errors, workers=workers, engine=engine,
+        corpus = self.corpus_of(paths, texts, begin, end, errors=errors, workers=workers, engine=engine,
                               progress=progress, column=column)
         n_ids = arrays.encode_corpus(self, corpus, output)
         if not corpus.n_documents:
             warn("no text: the input has no rows")
         return n_ids
 
-    def _corpus(self, paths: bpe.Paths, texts: bpe.Strings, begin: str | None = None, end: str | None = None,
+    def corpus_of(self, paths: bpe.Paths, texts: bpe.Strings, begin: str | None = None, end: str | None = None,
                 **given: Any) -> reading.Corpus:
         """Return a corpus that is split into words the way this tokenizer does it."""
-        options = self._options
+        options = self.options
         if any(arrays.border_ids(self, begin, end)):
             as_text = SpecialTokens(options.special_tokens)
             as_text.are_text = True

@@ -3,7 +3,9 @@
 The methods of Tokenizer with these names say what the functions return. docs/extend.md has the proof that encode() of
 an extended model gives what learning has seen.
 
-Gives: extend(), rename_special_tokens(), prune(), sources(); encode_words() and learn() for the command line.
+Gives: extend(), rename_special_tokens(), prune(), sources(); encode_words() and learn_more() for the command line.
+Uses: choices, corpus.counting, corpus.progress, corpus.reading, errors, formats.supported, formats.transformers,
+patterns.steps, encoders, training.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> Encode
         # A word alone is not always one word of the model's own pattern, which may look at what follows.
         pattern=r"[\s\S]+", ids=numbers, vocab=dict(enumerate(tokens)), special_ids={},
         merge_ids=[(numbers[left], numbers[right], numbers[left + right]) for left, right in tokenizer.merges],
-        whole_words={token: numbers[token] for token in tokenizer.whole_words},
+        ignoring_merges={token: numbers[token] for token in tokenizer.ignoring_merges},
     )  # fmt: skip
     encoder = engine.encoder(old) if in_c else None
     in_python = functools.cache(lambda: encoders.Encoder(old))  # made when it is first needed
@@ -89,8 +91,8 @@ def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> Encode
 
 def encode_word(encoder: encoders.Encoder, word: bytes, left_out: list[int] | None) -> list[int]:
     """Encode a word, which may begin or end inside a character if it is a token of another model."""
-    if word in encoder.whole_words:
-        return [encoder.whole_words[word]]
+    if word in encoder.ignoring_merges:
+        return [encoder.ignoring_merges[word]]
     ids = [encoder.id_of_byte.get(byte, -1) for byte in word]
     require(-1 not in ids or left_out is not None, "the vocabulary has no token for a byte of {!r:.60}; "
                 "errors='replace' leaves it out", word)
@@ -100,7 +102,7 @@ def encode_word(encoder: encoders.Encoder, word: bytes, left_out: list[int] | No
     return bpe.merge_by_rank(ids, encoder.ranks, encoder.new_ids)
 
 
-def learn(words: EncodedWords, n_tokens: int, options: choices.Options) -> Iterator[bpe.Learned]:
+def learn_more(words: EncodedWords, n_tokens: int, options: choices.Options) -> Iterator[bpe.Learned]:
     """Yield up to n_tokens merges with their counts, best first."""
     engine = choices.engine_for(options)
     if engine and not engine.only_learns:
@@ -117,7 +119,7 @@ def changed(tokenizer: Any, vocab: Mapping[int, bytes], merges: Iterable[bpe.Pai
     """Return a tokenizer of the same kind with another vocabulary, and perhaps other special tokens and settings."""
     # a tuple of merges: no warning of tokens that no merge makes
     arguments = vocab, tuple(merges), specials or tokenizer.special_tokens, tokenizer.pattern
-    return type(tokenizer)(*arguments, **{**tokenizer._settings(), **settings})
+    return type(tokenizer)(*arguments, **{**tokenizer.settings(), **settings})
 
 
 def with_merges(tokenizer: Any, learned: Iterable[bpe.Learned]) -> Any:
@@ -130,9 +132,9 @@ def with_merges(tokenizer: Any, learned: Iterable[bpe.Learned]) -> Any:
 def extend(tokenizer: Any, input_path: bpe.Paths = None, n_tokens: Any = None, *, texts: bpe.Strings = None,
            words: Any = None, errors: choices.Errors = "strict", min_word_count: int = 1, min_frequency: int = 1,
            workers: int | None = None, engine: bpe.EngineName = "auto", progress: bool = False) -> Any:
-    """Return a tokenizer that has learned n_tokens more: models.Tokenizer.extend explains the arguments."""
+    """Return a tokenizer that has learned n_tokens more: Tokenizer.extend explains the arguments."""
     given = {"errors": errors, "min_word_count": min_word_count, "min_frequency": min_frequency, "workers": workers}
-    options = tokenizer._options._replace(**given, engine=engine, progress=progress).checked()
+    options = tokenizer.options._replace(**given, engine=engine, progress=progress).checked()
     n = sys.maxsize if n_tokens is None and words is not None else n_tokens
     require(is_integer(n) and n > 0, "n_tokens must be a positive integer, not {!r}", n)
     if words is None:
@@ -143,7 +145,7 @@ def extend(tokenizer: Any, input_path: bpe.Paths = None, n_tokens: Any = None, *
         require(input_path is None and texts is None, "pass either text or words=..., and not both")
         table = counting.new_table(options)
         table.add(training.checked_counts(words, ()))
-    learned = list(learn(encode_words(tokenizer, table, options), operator.index(n), options))
+    learned = list(learn_more(encode_words(tokenizer, table, options), operator.index(n), options))
     if len(learned) < n < sys.maxsize:
         text = f"{len(learned):,} new tokens, not {n:,}: no other pair has a count of {min_frequency} or more"
         warn(text)
@@ -158,8 +160,8 @@ def sources(new: Any, old: Any) -> dict[int, list[int]]:
         if left + right not in pieces:
             pieces[left + right] = pieces[left] + pieces[right]
     found = {token_id: pieces.get(token, []) for token_id, token in new.vocab.items()}
-    old_ids = {name: token_id for token_id, name in old._unreachable.items()}
-    found |= {token_id: [old_ids[name]] for token_id, name in new._unreachable.items() if name in old_ids}
+    old_ids = {name: token_id for token_id, name in old.unreachable.items()}
+    found |= {token_id: [old_ids[name]] for token_id, name in new.unreachable.items() if name in old_ids}
     special_ids = new.special_ids
     for text, token_id in special_ids.items():
         old_id = old.ids.get(text.encode("utf-8"))
@@ -175,11 +177,11 @@ def sources(new: Any, old: Any) -> dict[int, list[int]]:
 
 
 def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
-    """Return a tokenizer in which special tokens have other names: models.Tokenizer.rename_special_tokens."""
+    """Return a tokenizer in which special tokens have other names: Tokenizer.rename_special_tokens."""
     special_ids = tokenizer.special_ids
     unknown = [name for name in names if name not in special_ids]
     require(not unknown, "not special tokens of this model: {!r:.200}", unknown)
-    for name in tokenizer._shared.values():
+    for name in tokenizer.shared.values():
         require(name not in names, "{!r:.99} can't have another name: it is also a token of text", name)
     for text in steps.check_special_tokens(names.values()):
         require(text in names or text.encode("utf-8") not in tokenizer.ids, "{!r:.99} is a token already", text)
@@ -188,15 +190,15 @@ def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
         return steps.check_special_tokens(names.get(token, token) for token in tokens)
 
     vocab = dict(tokenizer.vocab) | {special_ids[name]: text.encode("utf-8") for name, text in names.items()}
-    settings = {name: renamed(getattr(tokenizer, f"_{name}")) for name in ("kept", *supported.FLAGS)}
-    rest = transformers.in_templates(tokenizer._rest, names, {})
+    settings = {name: renamed(getattr(tokenizer, name)) for name in ("kept", *supported.FLAGS)}
+    rest = transformers.in_templates(tokenizer.rest, names, {})
     return changed(tokenizer, vocab, tokenizer.merges, renamed(tokenizer.special_tokens), rest=rest, **settings)
 
 
 def prune(tokenizer: Any, vocab_size: int | None = None, input_path: bpe.Paths = None, *,
           texts: bpe.Strings = None, errors: choices.Errors = "strict") -> Any:
-    """Return a tokenizer with fewer tokens: models.Tokenizer.prune explains the arguments."""
-    n, options = vocab_size, tokenizer._options._replace(errors=errors).checked()
+    """Return a tokenizer with fewer tokens: Tokenizer.prune explains the arguments."""
+    n, options = vocab_size, tokenizer.options._replace(errors=errors).checked()
     has_text = input_path is not None or texts is not None
     require(n is not None or has_text, "prune needs vocab_size, or text of which all tokens stay")
     require(n is None or (is_integer(n) and n > 0), "vocab_size must be a positive integer, not {!r}", n)
@@ -249,7 +251,7 @@ def without_tokens(tokenizer: Any, gone: set[bytes]) -> Any:
     new_ids = {token_id: number for number, token_id in enumerate(left)}
     vocab = {new_ids[token_id]: token for token_id, token in tokenizer.vocab.items() if token_id in new_ids}
     merges = [pair for pair in tokenizer.merges if b"".join(pair) not in gone]
-    unreachable = {new_ids[token_id]: name for token_id, name in tokenizer._unreachable.items()}
-    shared = {new_ids[token_id]: name for token_id, name in tokenizer._shared.items()}
-    rest = transformers.in_templates(tokenizer._rest, {}, new_ids)
+    unreachable = {new_ids[token_id]: name for token_id, name in tokenizer.unreachable.items()}
+    shared = {new_ids[token_id]: name for token_id, name in tokenizer.shared.items()}
+    rest = transformers.in_templates(tokenizer.rest, {}, new_ids)
     return changed(tokenizer, vocab, merges, rest=rest, unreachable=unreachable, shared=shared)

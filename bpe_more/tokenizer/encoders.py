@@ -3,6 +3,7 @@
 The encoder in C, in the folder engine, has the same methods.
 
 Gives: Encoder; PreparingEncoder for normal forms, and for special tokens that remove whitespace; LeavingOut.
+Uses: formats.supported, patterns.steps.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Encoder:
         self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.merge_ids)}
         self.new_ids = [new_id for _, _, new_id in tokenizer.merge_ids]  # by rank
         self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
-        self.whole_words = tokenizer.whole_words
+        self.ignoring_merges = tokenizer.ignoring_merges
+        self.special_ids = tokenizer.special_ids
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.tokenizer,)  # for worker processes, without the cache
@@ -44,7 +46,7 @@ class Encoder:
         pieces = bpe.special_token_finder(self.tokenizer.special_tokens).split(utf8.decode("utf-8"))
         for number, piece in enumerate(pieces):
             if number % 2:  # a special token
-                ids.append(self.tokenizer._special_ids[piece])
+                ids.append(self.special_ids[piece])
                 continue
             for word in steps.find_words(piece, self.tokenizer.pattern):
                 # A long word rarely recurs.
@@ -54,8 +56,8 @@ class Encoder:
     def encode_word(self, word: str) -> tuple[int, ...]:
         """Encode one word. Raises ValueError if one of its bytes has no token."""
         utf8 = word.encode("utf-8")
-        if utf8 in self.whole_words:
-            return (self.whole_words[utf8],)
+        if utf8 in self.ignoring_merges:
+            return (self.ignoring_merges[utf8],)
         try:
             ids = [self.id_of_byte[byte] for byte in utf8]
         except KeyError as error:
@@ -107,8 +109,8 @@ class EncoderLeavingOut(Encoder):
     def encode_word(self, word: str) -> tuple[int, ...]:
         """Encode one word; other bytes are side by side where one was left out."""
         utf8 = word.encode("utf-8")
-        if utf8 in self.whole_words:
-            return (self.whole_words[utf8],)
+        if utf8 in self.ignoring_merges:
+            return (self.ignoring_merges[utf8],)
         ids = [self.id_of_byte[byte] for byte in utf8 if byte in self.id_of_byte]
         self.left_out.append(len(utf8) - len(ids))
         return tuple(bpe.merge_by_rank(ids, self.ranks, self.new_ids))
@@ -137,15 +139,16 @@ class PreparingEncoder(Encoder):
 
     def __init__(self, tokenizer: Any, engine: bpe.EngineName) -> None:
         self.tokenizer = tokenizer
+        self.special_ids = tokenizer.special_ids
         self.engine = engine
         self.form, self.steps = steps_of(tokenizer.pattern)
         # found before text is normalized, and after it
-        normalized = set(tokenizer._normalized)
+        normalized = set(tokenizer.normalized)
         specials = tuple(text for text in tokenizer.special_tokens if text not in normalized)
         of_pieces = tuple(text for text in tokenizer.special_tokens if text in normalized)
         self.finders = [bpe.special_token_finder(tokens) for tokens in (specials, of_pieces, tokenizer.special_tokens)]
         self.overlap = any(supported.overlapping(of_pieces, specials))
-        self.lstrip, self.rstrip = set(tokenizer._lstrip), set(tokenizer._rstrip)
+        self.lstrip, self.rstrip = set(tokenizer.lstrip), set(tokenizer.rstrip)
         stripping = [re.escape(token.encode("utf-8")) for token in self.lstrip | self.rstrip]
         # an expression, since there may be 100 of them; None if there is none, so that no text is searched
         self.stripping = re.compile(b"|".join(stripping)) if stripping else None
@@ -158,9 +161,9 @@ class PreparingEncoder(Encoder):
     def encoder_with(self, special_tokens: Sequence[str]) -> Any:
         """Return an encoder of prepared text that knows these special tokens."""
         whole: Any = self.tokenizer
-        tokenizer = whole._with_only(special_tokens, self.steps)
-        tokenizer._options = tokenizer._options._replace(engine=self.engine)
-        return tokenizer._encoder
+        tokenizer = whole.with_only(special_tokens, self.steps)
+        tokenizer.options = tokenizer.options._replace(engine=self.engine)
+        return tokenizer.encoder
 
     def pieces_of(self, text: str, normal: str | None = None) -> list[str]:
         """Return prepared text, a special token, prepared text, and so on; `normal` is all text, normalized."""
@@ -209,7 +212,7 @@ class PreparingEncoder(Encoder):
         ids: list[int] = []
         for number, piece in enumerate(self.pieces_of(utf8.decode("utf-8"))):
             if number % 2:
-                ids.append(self.tokenizer._special_ids[piece])
+                ids.append(self.special_ids[piece])
             else:
                 ids += self.ordinary.encode_utf8(piece.encode("utf-8"))
         return ids

@@ -1,6 +1,7 @@
 """The tokens, merges and special tokens of a model, checked; and decoding, which needs only them.
 
 Gives: Vocabulary, the half of Tokenizer that encodes nothing; ids_of(), without_second_ids().
+Uses: choices, errors, formats.gpt2, patterns.steps.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import bpe
 from bpe_more import choices
 from bpe_more.errors import is_integer, plural, require, warn
-from bpe_more.formats.gpt2 import MergeIds, WordsFirst
+from bpe_more.formats.gpt2 import IgnoredMerges, MergeIds
 from bpe_more.patterns import steps
 from bpe_more.patterns.steps import SpecialTokens
 
@@ -80,45 +81,45 @@ class Vocabulary:
                  rest: Mapping[str, Any] | None = None, ignore_merges: bool = False,
                  unreachable: Mapping[int, str] | None = None, lstrip: Iterable[str] = (),
                  rstrip: Iterable[str] = (), shared: Mapping[int, str] | None = None) -> None:
-        self._unreachable = {token_id: name for token_id, name in (unreachable or {}).items() if token_id in vocab}
-        self._kept, self._normalized = steps.check_special_tokens(kept), steps.check_special_tokens(normalized)
-        self._lstrip, self._rstrip = steps.check_special_tokens(lstrip), steps.check_special_tokens(rstrip)
-        self._rest = dict(rest or {})
-        self._shared = dict(shared or {})
-        self._ignore_merges = ignore_merges or isinstance(merges, WordsFirst)
+        self.unreachable = {token_id: name for token_id, name in (unreachable or {}).items() if token_id in vocab}
+        self.kept, self.normalized = steps.check_special_tokens(kept), steps.check_special_tokens(normalized)
+        self.lstrip, self.rstrip = steps.check_special_tokens(lstrip), steps.check_special_tokens(rstrip)
+        self.rest = dict(rest or {})
+        self.shared = dict(shared or {})
+        self._ignore_merges = ignore_merges or isinstance(merges, IgnoredMerges)
         specials = steps.check_special_tokens(special_tokens)
-        others = set(self._shared.values())
+        others = set(self.shared.values())
         own = [special for special in specials if special not in others] if others else specials
-        vocab, second_ids = without_second_ids(vocab, own, self._unreachable)
-        known: Any = merges.ids_for(vocab) if isinstance(merges, WordsFirst) else ()
+        vocab, second_ids = without_second_ids(vocab, own, self.unreachable)
+        known: Any = merges.ids_for(vocab) if isinstance(merges, IgnoredMerges) else ()
         first = [special for special in own if special not in second_ids] if second_ids else own
         self._ids: dict[bytes, int]
         self._vocab: dict[int, bytes]
         self._special_ids: dict[str, int]
-        self._options: choices.Options
+        self.options: choices.Options
         self.set_vocabulary(vocab, known or merges, first, pattern)
         if second_ids or others:
-            self._special_ids |= second_ids | {special: token_id for token_id, special in self._shared.items()}
+            self._special_ids |= second_ids | {special: token_id for token_id, special in self.shared.items()}
             self._special_ids = {special: self._special_ids[special] for special in specials}
             self._vocab |= {token_id: special.encode("utf-8") for special, token_id in second_ids.items()}
-        self._vocab |= {token_id: name.encode("utf-8") for token_id, name in self._unreachable.items()}
+        self._vocab |= {token_id: name.encode("utf-8") for token_id, name in self.unreachable.items()}
         with_kinds = SpecialTokens(specials)
-        with_kinds.normalized, with_kinds.lstrip, with_kinds.rstrip = self._normalized, self._lstrip, self._rstrip
-        self._options = self._options._replace(special_tokens=with_kinds)
-        self.whole_words: dict[bytes, int] = {}  # words that stay whole, and their ids
+        with_kinds.normalized, with_kinds.lstrip, with_kinds.rstrip = self.normalized, self.lstrip, self.rstrip
+        self.options = self.options._replace(special_tokens=with_kinds)
+        self.ignoring_merges: dict[bytes, int] = {}  # words that stay whole, and their ids
         if self._ignore_merges:
-            self.whole_words = self._ids.copy()
-            self.whole_words.pop(b"", None)  # the empty token, which Whisper has, isn't a word
-            for token_id in set(self._special_ids.values()).difference(self._shared):
+            self.ignoring_merges = self._ids.copy()
+            self.ignoring_merges.pop(b"", None)  # the empty token, which Whisper has, isn't a word
+            for token_id in set(self._special_ids.values()).difference(self.shared):
                 if self._ids.get(self._vocab[token_id]) == token_id:
-                    del self.whole_words[self._vocab[token_id]]
+                    del self.ignoring_merges[self._vocab[token_id]]
         elif not isinstance(merges, (tuple, MergeIds)):
-            self._warn_of_unreachable_tokens()
+            self.warn_of_unreachable_tokens()
 
     def set_vocabulary(self, vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_tokens: bpe.Strings,
                        pattern: Any) -> None:
         """Number special tokens, find the ids of merges, and check that all of them fit together."""
-        self._options = choices.Options(special_tokens, pattern).checked()
+        self.options = choices.Options(special_tokens, pattern).checked()
         ids = ids_of(vocab)
         free_ids = itertools.count(max(ids.values(), default=-1) + 1)
         self._special_ids = {}
@@ -178,12 +179,12 @@ class Vocabulary:
     @property
     def special_tokens(self) -> tuple[str, ...]:
         """The special tokens, in the order given."""
-        return tuple(self._options.special_tokens)
+        return tuple(self.options.special_tokens)
 
     @property
     def pattern(self) -> str:
         """The name of the pattern, or its expression."""
-        return self._options.pattern
+        return self.options.pattern
 
     def __len__(self) -> int:
         return len(self._vocab)
@@ -192,7 +193,7 @@ class Vocabulary:
         specials = plural(len(self.special_tokens), "special token")
         return f"{type(self).__name__}({len(self):,} tokens, pattern {self.pattern!r}, {specials})"
 
-    def _warn_of_unreachable_tokens(self) -> None:
+    def warn_of_unreachable_tokens(self) -> None:
         """Warn if tokens of several bytes are neither made by a merge nor special."""
         reachable = {new_id for _, _, new_id in self.merge_ids} | set(self._special_ids.values())
         others = [token for token, token_id in self._ids.items() if len(token) > 1 and token_id not in reachable]
@@ -205,7 +206,7 @@ class Vocabulary:
     @property
     def merges(self) -> list[bpe.Pair]:
         """A new list of the merges, in the order of their ranks."""
-        return (WordsFirst if self._ignore_merges else list)(
+        return (IgnoredMerges if self._ignore_merges else list)(
             (self._vocab[left], self._vocab[right]) for left, right, _ in self.merge_ids
         )
 
@@ -221,20 +222,20 @@ class Vocabulary:
         return self._ignore_merges
 
     def __reduce__(self) -> tuple[object, ...]:
-        kind = functools.partial(type(self), **self._settings())
+        kind = functools.partial(type(self), **self.settings())
         return kind, (self._vocab, tuple(self.merges), self.special_tokens, self.pattern)
 
-    def _settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """Return the arguments for models of other programs that this model needs."""
         values = {
-            "kept": self._kept, "normalized": self._normalized, "rest": self._rest,
-            "ignore_merges": self._ignore_merges, "unreachable": self._unreachable,
-            "lstrip": self._lstrip, "rstrip": self._rstrip, "shared": self._shared,
+            "kept": self.kept, "normalized": self.normalized, "rest": self.rest,
+            "ignore_merges": self._ignore_merges, "unreachable": self.unreachable,
+            "lstrip": self.lstrip, "rstrip": self.rstrip, "shared": self.shared,
         }  # fmt: skip
         return {name: value for name, value in values.items() if value}
 
     @property
-    def _id_bytes(self) -> int:
+    def id_bytes(self) -> int:
         """The size of an id in an array: 2 bytes if that is enough for the whole vocabulary, else 4."""
         return 2 if max(self._vocab, default=0) < 1 << 16 else 4
 
@@ -264,7 +265,7 @@ class Vocabulary:
 
     def _tokens(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[bytes]:
         """Yield the token of each id, and b"" for special tokens that are skipped."""
-        specials = set(self._special_ids).difference(self._kept) if skip_special_tokens else ()
+        specials = set(self._special_ids).difference(self.kept) if skip_special_tokens else ()
         skipped = set(map(self._special_ids.__getitem__, specials))
         if not isinstance(ids, Iterable):
             raise TypeError(f"ids must be an iterable of token ids, not {ids!r:.60}")

@@ -965,11 +965,11 @@ def test_a_signal_ends_a_run_within_a_second_and_leaves_nothing(tmp_path, part, 
             if event == "open" and str(arguments[0]).endswith("text.txt") and "concurrent.futures" in sys.modules:
                 os.close(os.open(f"{{os.getpid()}}.pid", os.O_CREAT))  # Python loses a signal during its first imports
         sys.addaudithook(note)
-        def learn(*arguments, learn=counting.learn):
+        def learn(*arguments, learn=counting.learn_with_progress):
             yield next(merges := learn(*arguments))
             os.close(os.open("learning.pid", os.O_CREAT))
             yield from merges
-        counting.learn = learn
+        counting.learn_with_progress = learn
         slicing.SLICE_BYTES = reading.SLICE_BYTES_IN_C = 500_000  # so that the first ids are written early
         sys.exit(command.main())
     """

@@ -530,7 +530,7 @@ def test_workers_have_ended_when_a_call_ends_early_and_a_few_megabytes_are_enoug
     corpus = reading.Corpus(path, None, choices.Options((END,)))
     assert 4 <= len(list(corpus.slices(slicing.SLICE_BYTES))) <= 6  # 4.3 MB
     task = functools.partial(counting.count_texts, options=corpus.options)
-    results = corpus.run(task, in_threads=False, slice_bytes=slicing.SLICE_BYTES)
+    results = corpus.results(task, in_threads=False, slice_bytes=slicing.SLICE_BYTES)
     assert next(results)[1] and len(multiprocessing.active_children()) > 1
     results.close()
     assert not multiprocessing.active_children()
@@ -562,7 +562,7 @@ def test_ctrl_c_interrupts_tasks_in_worker_processes(tmp_path, pool):
     results = workers.run_tasks(task, iter(items), False, 2)
     if pool == "local cluster":
         job = types.SimpleNamespace(stage="counting", versions=versions())
-        results = Local(2).run(lambda job, item: task(item), items, job)
+        results = Local(2).reports(lambda job, item: task(item), items, job)
     sent = []
 
     def interrupt():
@@ -662,7 +662,7 @@ def test_a_fork_while_another_thread_makes_an_encoder_waits_for_no_lock():
         return ()
 
     first.merge_ids = type("Slow", (), {"__iter__": lambda self: iter(slow_items())})()
-    thread = threading.Thread(target=lambda: first._encoder)
+    thread = threading.Thread(target=lambda: first.encoder)
     thread.start()
     assert making.wait(20)
     child = os.fork()

@@ -76,14 +76,14 @@ def fail_each(name: str, call: Any, expected: Any, most: int, in_threads: bool) 
     for _ in range(2):  # what is imported, or kept for the next call, exists from now on
         assert call() == expected, f"{name}: another result"
     failures, errors = Failures(most), 0
-    run_task, engine = reading.run_task, choices.find_engine()[0]
+    apply_to_slice, engine = reading.apply_to_slice, choices.find_engine()[0]
     main_thread = threading.current_thread()
 
     def run_failing_task(*arguments: Any) -> Any:
         assert threading.current_thread() is not main_thread, f"{name}: no threads"
         engine.lib.bpe_cache_free(engine.ffi.NULL)  # glibc aborts if it has no memory for variables of a thread
         C.fail_no_more()
-        return failures.during(run_task, *arguments)
+        return failures.during(apply_to_slice, *arguments)
 
     while failures.left < most:
         faulthandler.dump_traceback_later(60, exit=True)  # if the call hangs
@@ -92,7 +92,7 @@ def fail_each(name: str, call: Any, expected: Any, most: int, in_threads: bool) 
         place = f"{name}, allocation {failures.n}"
         try:
             if in_threads:
-                reading.run_task = run_failing_task
+                reading.apply_to_slice = run_failing_task
                 result = call()
             else:
                 result = failures.during(call)
@@ -103,7 +103,7 @@ def fail_each(name: str, call: Any, expected: Any, most: int, in_threads: bool) 
             assert any(text in str(error) for text in PYTHONS), f"{place}: {error!r}"
             errors += 1
         finally:
-            reading.run_task = run_task
+            reading.apply_to_slice = apply_to_slice
         result = call()
         assert result == expected, f"{place}: another result in the next call"
     print(f"{name}: {failures.n} allocations, {most} at a time, {errors} errors")
@@ -131,7 +131,7 @@ def main() -> None:
         specials = [END, "fer"]
         model = training.train_bpe(path, 270, specials, engine="python")
         tokenizer = Tokenizer(*model, specials)
-        assert not isinstance(tokenizer._encoder, encoders.Encoder)
+        assert not isinstance(tokenizer.encoder, encoders.Encoder)
         old, words = tokenizer.prune(262), {b" harbour": 3, b" ferries": 2, b"timetable": 1}
         extended = old.extend(words=words, n_tokens=3, engine="python").merges[-3:]
         texts = [TEXT[:200], END, *TEXT[:3000].split("\n"), TEXT[:5000]]

@@ -83,12 +83,12 @@ def compare(seconds: float) -> None:
         vocab, merges = training.train_from_counts(words, special_tokens=specials, **options, engine="python")
         assert training.train_from_counts(words, special_tokens=specials, **options, engine="c") == (vocab, merges), f"{place}: other merges"
         tokenizer = Tokenizer(vocab, merges, specials, pattern)
-        assert tokenizer._encoder is not None
+        assert tokenizer.encoder is not None
         for text in texts:
             ids = tokenizer.encode(text)
             cuts = [0, *sorted(rng.choices(range(len(text) + 1), k=rng.randint(0, 30))), len(text)]
             pieces = [text[start:end] for start, end in zip(cuts, cuts[1:])]
-            encoder, tokenizer._made_encoder = tokenizer._encoder, encoders.Encoder(tokenizer)
+            encoder, tokenizer._made_encoder = tokenizer.encoder, encoders.Encoder(tokenizer)
             assert tokenizer.encode(text) == ids, f"{place}: other ids"
             assert list(tokenizer.encode_iterable(pieces)) == ids, f"{place}: other ids in a stream (python)"
             tokenizer._made_encoder = encoder

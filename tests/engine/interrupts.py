@@ -62,7 +62,7 @@ def encode_in_turns(tokenizer: Any, expected: dict[str, list[int]]) -> None:
 def interrupt_encoding(n: int, most: float = 200e-6) -> None:
     model = training.train_bpe(None, 1000, ["<|endoftext|>"], texts=[TEXT])
     tokenizer = Tokenizer(*model, ["<|endoftext|>"])
-    assert not isinstance(tokenizer._encoder, encoders.Encoder)
+    assert not isinstance(tokenizer.encoder, encoders.Encoder)
     in_python = encoders.Encoder(tokenizer)
     expected = {text: in_python.encode_utf8(text.encode()) for text in SHORT + LONG}
     failures: list[BaseException] = []
@@ -86,7 +86,7 @@ def interrupt_encoding(n: int, most: float = 200e-6) -> None:
             raise failures[0]
     done.set()
     thread.join()
-    print(f"{n} interruptions while two threads encode, {len(tokenizer._encoder.calls)} caches at the end")
+    print(f"{n} interruptions while two threads encode, {len(tokenizer.encoder.calls)} caches at the end")
 
 
 def interrupt_training(n: int, most: float) -> None:

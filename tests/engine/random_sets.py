@@ -47,7 +47,7 @@ def random_set(rng, depth=2):
 
 
 def random_pattern(rng, sets):
-    """A pattern of patterns.py, with sets as well."""
+    """A pattern of random_patterns.py, with sets as well."""
     characters = patterns.CHARACTERS
     patterns.CHARACTERS = [*rng.sample(characters, 8), *rng.sample(sets, 8)]
     try:

@@ -25,7 +25,7 @@ import build_ffi
 from bpe_more import choices, training
 from bpe_more.engine import Engine
 from bpe_more.engine.encoder import BYTES_TO_KNOW
-from bpe_more.formats.gpt2 import WordsFirst
+from bpe_more.formats.gpt2 import IgnoredMerges
 from bpe_more.tokenizer import Tokenizer, encoders
 
 BUILT, _ = choices.find_engine()  # without it, all tests here are skipped
@@ -202,7 +202,7 @@ def test_words_that_are_tokens_stay_whole(engine):
         new = (max(vocab) + 1 + n for n in range(10)) if max(vocab) < 2**31 else iter(sorted(set(range(99)) - set(vocab)))
         for word in {random_text(rng, ["a", "b", "c", "d"], 20).encode() for _ in range(8)} - {b""} - set(vocab.values()):
             vocab[next(new)] = word
-        whole, parts = Tokenizer(vocab, WordsFirst(merges)), Tokenizer(vocab, merges)
+        whole, parts = Tokenizer(vocab, IgnoredMerges(merges)), Tokenizer(vocab, merges)
         words = [token.decode() for token in vocab.values() if len(token) > 1 and b" " not in token and token.isalpha()]
         for word in words:
             try:

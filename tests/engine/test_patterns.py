@@ -1,4 +1,4 @@
-"""Random patterns: C finds the words that `regex` finds, or patterns.py refuses the pattern and says why.
+"""Random patterns: C finds the words that `regex` finds, or parsing.py refuses the pattern and says why.
 
 The short and the long version:
 

@@ -263,11 +263,11 @@ LOADED = {  # what other tools write that Tokenizer does as well
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("whole_words", [False, True])
-def test_a_name_with_other_characters_than_those_of_bytes_is_never_found(tmp_path, engine, whole_words):
+@pytest.mark.parametrize("ignoring_merges", [False, True])
+def test_a_name_with_other_characters_than_those_of_bytes_is_never_found(tmp_path, engine, ignoring_merges):
     Tokenizer(*trained(300), [END]).save(tmp_path)
     content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
-    content["model"] |= {"vocab": {**content["model"]["vocab"], "中": 300}, "ignore_merges": whole_words}
+    content["model"] |= {"vocab": {**content["model"]["vocab"], "中": 300}, "ignore_merges": ignoring_merges}
     (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
     expected = need("tokenizers").Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("中 the 中").ids
     assert 300 not in expected and Tokenizer.load(tmp_path).encode("中 the 中") == expected
@@ -894,7 +894,7 @@ def test_a_template_is_as_deep_as_tokenizers_opens_it(tmp_path):
         if n == 62:
             tokenizers.Tokenizer.from_file(str(path))
             loaded = Tokenizer.load(tmp_path).rename_special_tokens({"<s>": "<t>"}).prune(258)
-            assert loaded._rest["post_processor"] == template
+            assert loaded.rest["post_processor"] == template
         if n in (63, 300):
             with pytest.raises(Exception, match="recursion limit"):
                 tokenizers.Tokenizer.from_file(str(path))

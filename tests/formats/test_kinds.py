@@ -3,6 +3,10 @@
 import base64
 import json
 import os
+import pickle
+import re
+import textwrap
+import types
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,9 @@ from bpe_more import explain
 from bpe_more.formats.tiktoken import read_tiktoken
 from bpe_more.tokenizer import Tokenizer
 from shared import contents, only_c, only_python, trained
-from test_bpe import END, GPT2
+from test_bpe import END, GPT2, HERE
+
+POINTER = 'docs/compatibility.md, "Files to convert", has the lines'
 
 
 @only_python
@@ -52,6 +58,30 @@ def test_a_folder_without_tokenizer_json_says_what_is_there_and_how_to_load_it(t
         Tokenizer.load(tmp_path)
 
 
+def lines_of_page(kind):
+    """The lines in docs/compatibility.md for a kind of files, as the errors point to them; in both languages the same."""
+    blocks = []
+    for page, heading in (("compatibility.md", "### Files to convert"), ("compatibility.zh.md", "### 需要转换的文件")):
+        section = (HERE / "docs" / page).read_text(encoding="utf-8").partition(f"{heading}\n")[2].partition("\n## ")[0]
+        blocks.append(re.findall(r"(?m)(?:^    .*\n)+", section))
+    assert blocks[0] == blocks[1] and len(blocks[0]) == 5
+    return textwrap.dedent(blocks[0][["ids", "pairs", "base64", "npm", "pickle"].index(kind)])
+
+
+def run_lines(lines, path):
+    """Run lines of the page; return the names that they bind."""
+    found = {"json": json, "re": re, "base64": base64, "pickle": pickle, "bpe": bpe, "read_tiktoken": read_tiktoken, "path": path}
+    exec(lines, found)
+    return found
+
+
+def test_the_lines_for_a_pickle_of_nanochat_read_it(tmp_path):
+    (tmp_path / "tokenizer.pkl").write_bytes(pickle.dumps(types.SimpleNamespace(_mergeable_ranks={b"a": 0, b"b": 1, b"ab": 2})))
+    with pytest.raises(ValueError, match=f"this is a pickle.*{POINTER} for one that you trust"):
+        Tokenizer.load(tmp_path / "tokenizer.pkl")
+    assert run_lines(lines_of_page("pickle"), tmp_path / "tokenizer.pkl")["merges"] == [(b"a", b"b")]
+
+
 @only_c
 def test_the_lines_for_an_encoder_of_the_npm_package_tiktoken_read_it(tmp_path):
     vocab = {token_id: token for token_id, token in trained(300)[0].items() if token_id != 256}
@@ -60,24 +90,22 @@ def test_the_lines_for_an_encoder_of_the_npm_package_tiktoken_read_it(tmp_path):
     path = tmp_path / "cl100k.json"
     path.write_text(json.dumps({"pat_str": GPT2, "special_tokens": {END: 256}, "bpe_ranks": ranks}))
     for read in (Tokenizer.load, read_tiktoken):
-        with pytest.raises(ValueError, match="this is an encoder of the npm package tiktoken; to read it: ") as caught:
+        with pytest.raises(ValueError, match=f"this is an encoder of the npm package tiktoken; {POINTER} that read it$"):
             read(path)
-    found = {"json": json, "base64": base64, "path": path, "read_tiktoken": read_tiktoken}
-    exec(str(caught.value).partition("to read it: ")[2], found)
-    assert found["vocab"] == vocab
+    assert run_lines(lines_of_page("npm"), path)["vocab"] == vocab
 
 
 @only_python
 def test_files_with_ids_in_the_place_of_tokens_say_what_they_are_and_how_to_convert_them(words_txt):
-    """Results of the course CS336 are often stored so. The lines of the errors make files that load."""
+    """Results of the course CS336 are often stored so. The lines that the errors point to make files that load."""
     tokenizer = Tokenizer.train("words.txt", 268)
     tokenizer.save(".")
     ids = json.loads(Path("vocab.json").read_text("utf-8"))
     Path("other.json").write_text(json.dumps({str(token_id): token for token, token_id in ids.items()}))
-    with pytest.raises(ValueError, match=r"^other\.json: this is \{id: token\}, not \{token: id\}") as caught:
+    with pytest.raises(ValueError, match=rf"^other\.json: this is \{{id: token\}}, not \{{token: id\}}; {POINTER} that convert it$"):
         Tokenizer.from_files("other.json", "merges.txt")
     Path("vocab.json").unlink()
-    exec(str(caught.value).partition("convert it: ")[2], {"json": json, "path": "other.json"})
+    run_lines(lines_of_page("ids"), "other.json")
     assert json.loads(Path("vocab.json").read_text("utf-8")) == ids
 
     pairs = [(tokenizer.ids[left], tokenizer.ids[right]) for left, right in tokenizer.merges]
@@ -86,29 +114,27 @@ def test_files_with_ids_in_the_place_of_tokens_say_what_they_are_and_how_to_conv
         "version.txt": "#version: 0.2\n" + "\n".join(f"{left} {right}" for left, right in pairs),
         "comma.txt": "\n".join(f"{left}, {right}" for left, right in pairs), "pairs.json": json.dumps(pairs),
     }  # fmt: skip
+    expected = Path("merges.txt").read_text("utf-8").splitlines()[1:]
+    *ways, names, lines = lines_of_page("pairs").splitlines()
+    of_json, of_keys, of_lines = ("\n".join([way, names, lines]) for way in ways)
     for form in ("%d,%d", "(%d, %d)"):
         Path("new ids.json").write_text(json.dumps({form % pair: 256 + number for number, pair in enumerate(pairs)}))
-        with pytest.raises(ValueError, match="^new ids.json: these are pairs of ids, not of tokens") as caught:
+        with pytest.raises(ValueError, match=f"^new ids.json: these are pairs of ids, not of tokens; {POINTER} that convert them$"):
             Tokenizer.from_files("vocab.json", "new ids.json")
-        found = {"json": json, "path": "new ids.json"}
-        exec(str(caught.value).partition("convert them: ")[2], found)
-        assert found["lines"] == Path("merges.txt").read_text("utf-8").splitlines()[1:] and len(str(caught.value)) <= 300
+        assert run_lines(of_keys, "new ids.json")["lines"] == expected
     in_base64 = [" ".join(base64.b64encode(token).decode() for token in pair) for pair in tokenizer.merges]
     Path("base64.txt").write_text("\n".join(in_base64))
-    with pytest.raises(ValueError, match="^base64.txt: these are merges in base64") as caught:
+    with pytest.raises(ValueError, match=f"^base64.txt: these are merges in base64; {POINTER} that convert them$"):
         Tokenizer.from_files("vocab.json", "base64.txt")
-    found = {"base64": base64, "bpe": bpe, "path": "base64.txt"}
-    exec(str(caught.value).partition("convert them: ")[2], found)
-    assert found["lines"] == Path("merges.txt").read_text("utf-8").splitlines()[1:]
+    assert run_lines(lines_of_page("base64"), "base64.txt")["lines"] == expected
     for name, text in files.items():
         Path(name).write_text(text)
         for read in (lambda path: Tokenizer.from_files("vocab.json", path), explain.read_pairs):  # read_pairs: --compare
-            with pytest.raises(ValueError, match=f"^{name}: these are pairs of ids, not of tokens") as caught:
+            with pytest.raises(ValueError, match=f"^{name}: these are pairs of ids, not of tokens; {POINTER} that convert them$"):
                 read(name)
-            assert len(str(caught.value)) <= 300
-    found = {"json": json, "pairs": pairs}
-    exec(str(caught.value).partition("convert them: ")[2], found)
-    Path("merges.txt").write_text("\n".join(found["lines"]), encoding="utf-8")
+        made = run_lines(of_json if name == "pairs.json" else of_lines, name)["lines"]
+        assert made == expected
+    Path("merges.txt").write_text("\n".join(made), encoding="utf-8")
     assert contents(Tokenizer.from_files("vocab.json", "merges.txt")) == contents(tokenizer)
 
 

@@ -257,9 +257,9 @@ def test_transformers_loads_a_folder_and_writes_one_that_loads(tmp_path, pattern
     theirs.save_pretrained(str(tmp_path / "new"))
     for folder in ("model", "new"):
         again = Tokenizer.load(tmp_path / folder)
-        again._rest = {}  # version 5 writes a template that adds nothing
-        assert (again.vocab, again.merges, again._options) == (tokenizer.vocab, tokenizer.merges, tokenizer._options)
-        assert again._settings() == tokenizer._settings()
+        again.rest = {}  # version 5 writes a template that adds nothing
+        assert (again.vocab, again.merges, again.options) == (tokenizer.vocab, tokenizer.merges, tokenizer.options)
+        assert again.settings() == tokenizer.settings()
     theirs.add_tokens(["new word"])
     theirs.add_special_tokens({"pad_token": "<pad>"})
     for folder in ("model", "more"):

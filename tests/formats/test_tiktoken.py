@@ -84,7 +84,7 @@ def test_ranks_may_be_changed_before_a_tokenizer_is_made_of_them(change):
     ids = {token: token_id for token_id, token in vocab.items()}
     tokenizer = Tokenizer(vocab, merges, [END])
     assert list(tokenizer.merge_ids) == [(ids[left], ids[right], ids[left + right]) for left, right in merges] and tokenizer.ignore_merges
-    assert (tokenizer.merge_ids is known) == (merges == merges.known[1] and vocab == merges.known[0])  # not looked up again
+    assert (tokenizer.merge_ids is known) == (merges == merges.as_read[1] and vocab == merges.as_read[0])  # not looked up again
 
 
 @pytest.mark.parametrize("change, error", [

@@ -114,7 +114,7 @@ def main() -> int:
         for text, a, b in wrong[:2]:
             first = next((i for i, pair in enumerate(zip(a, b)) if pair[0] != pair[1]), min(len(a), len(b)))
             print(f"    {text[:80]!a}: from id {first} on, {a[first : first + 4]} for {b[first : first + 4]}")
-    print(f"engine: {summary.engine_used(ours._options)}")
+    print(f"engine: {summary.engine_used(ours.options)}")
     return int(different > 0)
 
 

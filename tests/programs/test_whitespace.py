@@ -55,7 +55,7 @@ def test_random_models_and_cuts_give_the_ids_of_the_package(tmp_path, monkeypatc
     elsewhere = tokenizers.Tokenizer.from_file(str(tmp_path / "saved/tokenizer.json"))
     assert [elsewhere.encode(text, add_special_tokens=False).ids for text in texts] == expected
     in_python = Tokenizer.load(path)
-    in_python._made_encoder = in_python._python_encoder()
+    in_python._made_encoder = in_python.python_encoder()
     for same in (ours, again, pickle.loads(pickle.dumps(ours)), ours.with_special_tokens(["<new>"]), in_python):
         assert [same.encode(text) for text in texts] == same.encode_batch(texts) == expected
     ids, offsets = ours.encode_arrays(texts)
@@ -67,7 +67,7 @@ def test_random_models_and_cuts_give_the_ids_of_the_package(tmp_path, monkeypatc
         monkeypatch.setattr(module, name, value)
     size = rng.randint(1, 40)
     assert list(ours.encode_iterable(text[at : at + size] for at in range(0, len(text), size))) == whole
-    cuts = arrays.parts_of_text(text, ours.pattern, ours._options.special_tokens)
+    cuts = arrays.parts_of_text(text, ours.pattern, ours.options.special_tokens)
     assert [token_id for start, end in cuts for token_id in ours.encode(text[start:end])] == whole
     (tmp_path / "text.txt").write_bytes(text.encode())
     for engine in ("auto", "python"):

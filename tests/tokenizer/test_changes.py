@@ -173,16 +173,16 @@ def test_a_model_of_another_program_keeps_its_settings(tmp_path):
                            normalized=["<norm>"], rest={"post_processor": template}, ignore_merges=True)  # fmt: skip
     with pytest.warns(UserWarning, match="no other pair"):
         new = old.extend(texts=["abcd é e\u0301"], n_tokens=50)
-    assert new._settings() == old._settings() and new.pattern == old.pattern and "é".encode() in new.ids
+    assert new.settings() == old.settings() and new.pattern == old.pattern and "é".encode() in new.ids
     new.save(tmp_path)
     again = Tokenizer.load(tmp_path)
-    assert (again.vocab, again.merges, again._settings()) == (new.vocab, new.merges, new._settings())
+    assert (again.vocab, again.merges, again.settings()) == (new.vocab, new.merges, new.settings())
 
 
 def test_beyond_two_to_the_sixteen_ids_arrays_have_32_bits():
     old = Tokenizer({**dict(enumerate(bpe.BYTES)), 2**16 - 2: b"xy"}, [(b"x", b"y")])
-    assert old._id_bytes == 2 and old.extend(texts=["aabb"], n_tokens=1)._id_bytes == 2
-    assert old.extend(texts=["aabb"], n_tokens=2)._id_bytes == 4
+    assert old.id_bytes == 2 and old.extend(texts=["aabb"], n_tokens=1).id_bytes == 2
+    assert old.extend(texts=["aabb"], n_tokens=2).id_bytes == 4
 
 
 # --- sources ---------------------------------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ def test_more_special_tokens_get_the_next_ids_and_the_rest_stays(tmp_path, proce
     old = with_processor(processor)
     new = old.with_special_tokens(["<|user|>", "<|system|>"])
     assert new.special_ids == {**old.special_ids, "<|user|>": 262, "<|system|>": 263}
-    assert new._settings() == old._settings() and new.merges == old.merges
+    assert new.settings() == old.settings() and new.merges == old.merges
     old_ids, _ = ids_in_tokenizers(old, tmp_path / "old", ["abcd", "x"])
     assert ids_in_tokenizers(new, tmp_path / "new", ["abcd", "x"])[0] == old_ids
 
@@ -429,7 +429,7 @@ def test_without_a_size_all_tokens_go_that_the_text_never_uses():
 def test_random_models_without_unused_tokens_encode_the_text_alike(trial):
     rng = random.Random(trial)
     old, letters = fuzz_changes.random_model(rng)
-    if old._normalized:
+    if old.normalized:
         return
     texts = [fuzz_changes.random_text(rng, letters, 60) for _ in range(3)]
     new = old.prune(texts=texts)
@@ -453,12 +453,12 @@ def test_a_model_without_all_bytes_is_pruned_down_to_what_it_has():
 def test_random_models_are_pruned_without_a_change_of_other_words(trial):
     rng = random.Random(trial)
     old, letters = fuzz_changes.random_model(rng)
-    if len(old) == len(old.special_tokens) + 256 or old._normalized:
+    if len(old) == len(old.special_tokens) + 256 or old.normalized:
         return
     size = rng.randint(256 + len(old.special_tokens), len(old))
     texts = [fuzz_changes.random_text(rng, letters, 60) for _ in range(5)]
     new = old.prune(size, texts=texts if trial % 2 else None)
-    assert len(new) == size and sorted(new.vocab) == list(range(size)) and new._settings().keys() == old._settings().keys()
+    assert len(new) == size and sorted(new.vocab) == list(range(size)) and new.settings().keys() == old.settings().keys()
     check_pruned(old, new, texts)
 
 
@@ -467,11 +467,11 @@ def test_templates_have_the_new_ids(tmp_path, processor):
     """The tokens 10 to 13 are at the beginning, so special tokens move from 256 on to 252 on."""
     old = with_processor(processor)
     moved = {token_id + 4: token for token_id, token in old.vocab.items()} | dict(enumerate([b"qr", b"st", b"uv", b"wx"]))
-    rest = in_templates(old._rest, {}, {token_id: token_id + 4 for token_id in range(300)})
+    rest = in_templates(old.rest, {}, {token_id: token_id + 4 for token_id in range(300)})
     merges = (*old.merges, (b"q", b"r"), (b"s", b"t"), (b"u", b"v"), (b"w", b"x"))
     larger = Tokenizer(moved, merges, old.special_tokens, kept=["<r>"], normalized=["</s>"], rest=rest)
     new = larger.prune(len(old), texts=["abcd abcd"])
-    assert (new.vocab, new._settings()) == (old.vocab, old._settings())
+    assert (new.vocab, new.settings()) == (old.vocab, old.settings())
     assert ids_in_tokenizers(new, tmp_path / "a", ["abcd"])[0] == ids_in_tokenizers(old, tmp_path / "b", ["abcd"])[0]
 
 

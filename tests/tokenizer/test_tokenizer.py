@@ -27,7 +27,7 @@ import bpe
 from bpe_more import training, workers
 from bpe_more.corpus import arrays, reading
 from bpe_more.formats import saving
-from bpe_more.formats.gpt2 import WordsFirst
+from bpe_more.formats.gpt2 import IgnoredMerges
 from bpe_more.formats.tiktoken import read_tiktoken
 from bpe_more.tokenizer import Tokenizer, encoders
 from shared import FORMS, C, model_in, only_c, only_python, read_ids, split_anywhere, trained
@@ -84,7 +84,7 @@ def test_the_empty_token_is_no_word():
     words = list(map(bytes, itertools.product(b"abcdef", repeat=3)))
     vocab = {500: b""} | dict(enumerate(bpe.BYTES)) | dict(enumerate(words, 1000))
     for _ in range(20):  # each has a secret of its own
-        ids, _ = Tokenizer(vocab, WordsFirst([])).encode_arrays([word.decode() for word in words])
+        ids, _ = Tokenizer(vocab, IgnoredMerges([])).encode_arrays([word.decode() for word in words])
         assert list(ids) == list(range(1000, 1000 + len(words)))
 
 
@@ -130,7 +130,7 @@ def test_a_tokenizer_can_be_pickled_and_copied(pattern, kind):
     text = f"Some words{END}and <new> 字"
     ids = tokenizer.encode(text)
     for clone in (pickle.loads(pickle.dumps(tokenizer)), copy.deepcopy(tokenizer), copy.copy(tokenizer)):
-        assert clone.encode(text) == ids and clone._options == tokenizer._options and clone._settings() == tokenizer._settings()
+        assert clone.encode(text) == ids and clone.options == tokenizer.options and clone.settings() == tokenizer.settings()
         assert clone.vocab == tokenizer.vocab and clone.merges == tokenizer.merges
         assert type(clone) is kind
 
@@ -139,12 +139,12 @@ def test_a_tokenizer_can_be_pickled_and_copied(pattern, kind):
 def test_whole_words_are_an_argument_so_a_plain_list_of_merges_keeps_them():
     """Without ignore_merges, xyz is [120, 121, 122]: the flag used to be the class of the list alone."""
     vocab = {number: bytes([number]) for number in range(256)} | {256: b"xy", 257: b"xyz"}
-    first = Tokenizer(vocab, WordsFirst([(b"x", b"y")]))
+    first = Tokenizer(vocab, IgnoredMerges([(b"x", b"y")]))
     from_json = [tuple(part.encode() for part in pair) for pair in json.loads('[["x", "y"]]')]
     for merges in (first.merges[:], list(first.merges), from_json, iter(first.merges)):
         again = Tokenizer(first.vocab, merges, first.special_tokens, first.pattern, ignore_merges=first.ignore_merges)
         assert again.encode("xyz") == first.encode("xyz") == [257] and again.ignore_merges
-    assert Tokenizer(first.vocab, first.merges).encode("xyz") == [257]  # the list is a WordsFirst
+    assert Tokenizer(first.vocab, first.merges).encode("xyz") == [257]  # the list is a IgnoredMerges
     assert Tokenizer(vocab, [(b"x", b"y")], ignore_merges=False).encode("xyz") == [256, 122]
 
 
@@ -178,7 +178,7 @@ def test_special_tokens_are_added_to_all_of_a_model(tmp_path):
     assert new.pattern == old.pattern
     new.save(tmp_path)
     loaded = Tokenizer.load(tmp_path)
-    assert (loaded._options, loaded._settings()) == (new._options, new._settings())
+    assert (loaded.options, loaded.settings()) == (new.options, new.settings())
     assert type(OwnTokenizer(*trained(300), [END]).with_special_tokens(["<|user|>"])) is OwnTokenizer
     with pytest.raises(ValueError, match="duplicate special token"):
         old.with_special_tokens(["<n>"])
@@ -302,7 +302,7 @@ def test_ids_of_any_size_are_encoded_alike(largest):
 @only_python
 def test_the_cache_of_words_is_bounded_and_has_no_long_words():
     tokenizer = Tokenizer(with_merges([]), [])
-    cached = tokenizer._encoder.cached
+    cached = tokenizer.encoder.cached
     assert cached.cache_info().maxsize < 1_000_000
     assert len(tokenizer.encode("x" * 100)) == 100 and cached.cache_info().currsize == 0
     assert len(tokenizer.encode("x y")) == 3 and cached.cache_info().currsize == 2
@@ -318,11 +318,11 @@ def test_short_and_long_texts_have_the_same_ids_and_errors():
         with pytest.raises(ValueError, match=r"the byte b'd', in 'd'; errors='replace' leaves it out$"):
             bytes_only.encode(text + " d")
         with pytest.raises(UnicodeDecodeError):
-            bytes_only._encoder.encode_utf8(text.encode() + b"\xff")
+            bytes_only.encoder.encode_utf8(text.encode() + b"\xff")
     with pytest.raises(TypeError):
-        bytes_only._encoder.encode_utf8("no bytes")
-    assert bytes_only._encoder.encode_short(b"a" * 3997) == [97] * 3997  # the short way is taken
-    assert bytes_only._encoder.encode_short(b"a" * 3999) is None
+        bytes_only.encoder.encode_utf8("no bytes")
+    assert bytes_only.encoder.encode_short(b"a" * 3997) == [97] * 3997  # the short way is taken
+    assert bytes_only.encoder.encode_short(b"a" * 3999) is None
 
 
 @only_c
@@ -352,10 +352,10 @@ def test_long_words_in_pieces_have_the_ids_of_python(seed):
             expected = in_python.encode_texts(texts)
         except ValueError as error:
             with pytest.raises(ValueError, match="no token for the byte") as found:
-                tokenizer._encoder.encode_texts(texts)
+                tokenizer.encoder.encode_texts(texts)
             assert found.value.number == error.number
         else:
-            assert tokenizer._encoder.encode_texts(texts) == expected
+            assert tokenizer.encoder.encode_texts(texts) == expected
 
 
 @only_c
@@ -363,7 +363,7 @@ def test_a_long_word_that_is_a_token_is_not_cut_and_its_pieces_are_not_words():
     """With ignore_merges, 今天天气很好 alone is one token, but " 今天天气很好" is merged, and so is the piece 天气."""
     bytes_of = {number: bytes([number]) for number in range(256)}
     vocab = bytes_of | {256: "今天天气很好".encode(), 257: "天气".encode()}
-    tokenizer = Tokenizer(vocab, WordsFirst([]), [])
+    tokenizer = Tokenizer(vocab, IgnoredMerges([]), [])
     for _ in range(2):
         assert tokenizer.encode_batch(["今天天气很好", "天气", " 今天天气很好"])[:2] == [[256], [257]]
         assert tokenizer.encode(" 今天天气很好") == list(" 今天天气很好".encode())
@@ -373,7 +373,7 @@ def test_a_long_word_that_is_a_token_is_not_cut_and_its_pieces_are_not_words():
 @only_c
 def test_lists_share_the_numbers_of_ids_and_give_them_back():
     tokenizer = Tokenizer(*trained(600), [END])
-    numbers = tokenizer._encoder.numbers
+    numbers = tokenizer.encoder.numbers
     before = [sys.getrefcount(number) for number in numbers]
     lists = [tokenizer.encode(PART) for _ in range(3)]
     assert {id(number) for ids in lists for number in ids} <= set(map(id, numbers))
@@ -386,7 +386,7 @@ def test_lists_share_the_numbers_of_ids_and_give_them_back():
     for _ in range(100):
         with pytest.raises(ValueError, match="the byte b'd'"):
             without_d.encode("abcd")
-    assert len(without_d._encoder.calls) == 1
+    assert len(without_d.encoder.calls) == 1
     ids = tokenizer.encode(PART)
     tokenizer._made_encoder = None
     assert ids == encoders.Encoder(Tokenizer(*trained(600), [END])).encode_utf8(PART.encode())  # lists outlive their encoder
@@ -512,7 +512,7 @@ def test_special_tokens_in_documents_are_counted_wherever_text_is_cut(tmp_path, 
         (tmp_path / f"{number}.txt").write_text(text)
     files = [tmp_path / f"{number}.txt" for number in range(40)]
     for paths, texts in ((files, None), (None, documents), (tmp_path / "rows.jsonl", None)):
-        corpus = tokenizer._corpus(paths, texts, None, end, engine=engine)
+        corpus = tokenizer.corpus_of(paths, texts, None, end, engine=engine)
         corpus.counted = tokenizer.special_tokens
         arrays.encode_corpus(tokenizer, corpus, tmp_path / "ids.npy")
         assert corpus.n_specials == sum(len(find(text)) for text in documents) > 1000
@@ -559,7 +559,7 @@ def test_a_batch_of_one_text_is_like_the_text_alone_with_the_errors_of_a_batch(m
             tokenizer.encode_batch([bad])
     with pytest.raises(ValueError, match="errors must be"):
         tokenizer.encode_batch(["a"], errors="ignore")
-    monkeypatch.setattr(reading.Corpus, "run", None)  # it would take 20 times as long
+    monkeypatch.setattr(reading.Corpus, "results", None)  # it would take 20 times as long
     assert tokenizer.encode_batch(["low"]) == [tokenizer.encode("low")]
 
 
@@ -855,7 +855,7 @@ def test_ctrl_c_between_any_two_instructions_leaves_a_tokenizer_that_gives_the_s
     """C never points to a cache that Python may free: the next short text would be looked up in freed memory."""
     tokenizer, texts, tracer = Tokenizer(*trained(2000), [END]), ["The ferry", PART[:5000]], sys.gettrace()
     expected = list(map(tokenizer.encode, texts))
-    encoder = tokenizer._encoder
+    encoder = tokenizer.encoder
     interrupted = 0
 
     def interrupt(frame, event, argument):
@@ -905,7 +905,7 @@ def test_texts_of_a_slice_are_normalized_between_special_tokens_like_each_piece_
     text = random_text(rng, [" a", "a", "b", "é", "字", "가", "ка"], 9000)
     vocab, merges = training.train_bpe(None, 400, texts=[text], engine="python", workers=1)
     tokenizer = Tokenizer(vocab, tuple(merges), [*specials, *normalized], (form, "qwen2"), normalized=normalized)
-    found_in_pieces = tokenizer._with_only(normalized, "qwen2")
+    found_in_pieces = tokenizer.with_only(normalized, "qwen2")
 
     def by_definition(text):
         ids, pieces = [], bpe.special_token_finder(tuple(specials)).split(text)
@@ -969,7 +969,7 @@ def test_a_model_is_written_at_once_in_the_bytes_of_the_plain_form(tmp_path, see
     pairs = [[text_of[left], text_of[right]] for left, right in merges]
     content = {**bpe.tokenizer_json(ids, pairs, tokenizer.special_ids, "gpt2"), **settings["rest"]}
     for token in content["added_tokens"]:
-        token.update(saving.tokenizer_json(ids, [], tokenizer.special_ids, "gpt2", tokenizer._settings())["added_tokens"][0], id=token["id"], content=token["content"])
+        token.update(saving.tokenizer_json(ids, [], tokenizer.special_ids, "gpt2", tokenizer.settings())["added_tokens"][0], id=token["id"], content=token["content"])
     lines = "".join(f"{left} {right}\n" for left, right in pairs)
     expected = {"tokenizer.json": bpe.to_json(content), "vocab.json": bpe.to_json(ids), "merges.txt": f"#version: 0.2\n{lines}"}
     for name, text in expected.items():

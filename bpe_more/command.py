@@ -30,7 +30,7 @@ USAGE = """%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]     train, and writ
        %(prog)s CORPUS [CORPUS ...] --encode FILE [options]  write token ids
        %(prog)s --show TEXT [options]                        show how the model splits TEXT"""
 NOT_UTF8_HINT = (
-    "; if it is compressed: zcat FILE | bpe-py - ...; in another encoding, such as GB18030 or Latin-1: "
+    "; if it is compressed: zcat FILE (xzcat, bzcat) | bpe-py - ...; in another encoding, such as GB18030 or Latin-1: "
     "iconv -f ENCODING -t UTF-8 FILE | bpe-py - ...; or use --errors replace"
 )
 
@@ -86,6 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, ValueError, TypeError, ImportError) as error:
         hint = NOT_UTF8_HINT if "not valid UTF-8 at" in str(error) else ""
         message = re.sub(r"\[\w+ \d+\] ", "", str(error))  # without [Errno 2]
+        message = message.replace("errors='replace'", "--errors replace")
         status, text = 2, f"error: {message}{hint}"
     except (RuntimeError, OverflowError, MemoryError) as error:
         status, text = 1, f"error: {str(error) or 'out of memory'}"
@@ -215,6 +216,7 @@ def run(args: Namespace) -> int:
     if args.cluster is not None:
         on_cluster(args, size or 0, progress)
         return 0
+    args.corpus = inputs.expanded(args.corpus)
     for name in ("counts", "buckets", "task_bytes"):
         require(getattr(args, name) is None, "--{} needs --cluster", name.replace("_", "-"))
     if args.column is not None:
@@ -237,8 +239,10 @@ def run(args: Namespace) -> int:
         used = tokenizer.ordinary if args.begin or args.end else tokenizer
         encoder = used._encoder if corpus.options.engine != "python" else None
     elif args.extend is not None:
-        require(args.pattern is None and args.special_tokens is None,
-                    "--extend takes neither --pattern nor --special-token: the model has them")
+        require(args.pattern is None, "--extend takes no --pattern: the model has one")
+        more = [token for token in args.special_tokens or () if token is not None]
+        way = f"; to add more, in Python: Tokenizer.load(...).with_special_tokens({more!r})" if more else ""
+        require(args.special_tokens is None, "--extend takes no --special-token: the model has its own{}", way)
         text = "with --extend, the last argument must be the number of new tokens, such as +10000 or +10k, not {!r}"
         require(last.startswith("+") and size, text, last)
         corpus = extend(args, size or 0, given_options(args, EXTENDING), progress)
@@ -316,8 +320,11 @@ def check_names(paths: Iterable[str]) -> None:
     """Refuse folders and missing files; Corpus does that, too, but its errors are for Python."""
     for path in paths:
         inputs.check_path(path)
-        pattern = os.path.join(path, "*.txt")
-        require(not os.path.isdir(path), "{} is a folder; name its files ({})", path, pattern)
+        if os.path.isdir(path):
+            raise ValueError(f"{path} is a folder; name its files ({inputs.files_in(path)})")
+        if path.lower().endswith((".csv", ".tsv")):
+            warnings.warn(f"{path} was read as plain text, with all columns; for one column, convert it to Parquet "
+                          "(docs/data.md), and name it: --column text", stacklevel=2)
         if path not in inputs.STDIN:
             os.stat(path)
 

@@ -38,6 +38,7 @@ from bpe_more.data import package
 from bpe_more.urls import errors_of
 
 ATTEMPTS = 4  # for a task whose worker is killed
+SCHEDULER_SECONDS = 5  # how long Dask may have no scheduler at the start
 NO_WORKER_SECONDS = 60  # how long Dask may have no worker at all
 WAYS = {  # for each stage, what helps if there is too little memory
     "counting": "give smaller tasks (task_bytes=, --task-bytes)",
@@ -185,7 +186,9 @@ def connected(url: str) -> Iterator[Any]:
         client = None
         with errors_of(url):
             if kind == "dask":
-                client = stack.enter_context(package("distributed", url).Client(address))
+                distributed = package("distributed", url)
+                distributed.Client(address, timeout=SCHEDULER_SECONDS).close()  # the client that works waits longer
+                client = stack.enter_context(distributed.Client(address))
             elif kind == "ray":
                 client = package("ray", url)
                 stack.enter_context(client.init(url, log_to_driver=False))

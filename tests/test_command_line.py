@@ -635,6 +635,19 @@ def test_help_has_all_options_and_names_the_program_as_it_was_started(main, monk
 
 
 @only_python
+def test_help_has_groups_each_with_the_page_that_explains_its_options(main):
+    groups = regex.split(r"(?m)^(\w+) \((docs/\w+\.md)\):$", main("--help")[1])[1:]
+    found = {}
+    for name, page, options in zip(groups[::3], groups[1::3], groups[2::3]):
+        text = "".join(path.read_text("utf-8") for path in (HERE / page, HERE / "docs/python.md", HERE / "docs/extend.md"))
+        found[name] = regex.findall(r"(?m)^  (--[\w-]+)", options)
+        assert all(f"`{option}" in text or f" {option}" in text for option in found[name]), page
+    assert list(found) == ["training", "input", "encoding", "showing", "cluster"]
+    assert "--pattern" in found["training"] and found["input"] == ["--column", "--as", "--errors"]
+    assert found["showing"] == ["--show", "--explain", "--compare"]
+
+
+@only_python
 @pytest.mark.parametrize("columns", [50, 120])
 def test_help_is_as_wide_as_the_terminal(main, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))

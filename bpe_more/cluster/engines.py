@@ -26,6 +26,8 @@ from bpe_more.cluster.spark import Spark
 from bpe_more.cluster.urls import errors_of
 from bpe_more.errors import package, require
 
+SCHEDULER_SECONDS = 5  # how long Dask may have no scheduler at the start
+
 
 def engine_of(client: Any, options: choices.Options) -> Any:
     """Return the engine of a client."""
@@ -51,7 +53,9 @@ def connected(url: str) -> Iterator[Any]:
         client = None
         with errors_of(url):
             if kind == "dask":
-                client = stack.enter_context(package("distributed", url).Client(address))
+                distributed = package("distributed", url)
+                distributed.Client(address, timeout=SCHEDULER_SECONDS).close()  # the client that works waits longer
+                client = stack.enter_context(distributed.Client(address))
             elif kind == "ray":
                 client = package("ray", url)
                 stack.enter_context(client.init(url, log_to_driver=False))

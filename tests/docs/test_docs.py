@@ -178,7 +178,9 @@ READ = [headings_of, blocks_of, inline_code_of, links_of, figures_of, figures_in
 @pytest.mark.parametrize("page", TRANSLATED, ids=str)
 def test_english_and_chinese_say_the_same(page, read):
     english, chinese = ((HERE / name).read_text(encoding="utf-8") for name in (page, page.with_suffix(".zh.md")))
-    assert read(chinese) == read(english)
+    found, expected = read(chinese), read(english)
+    other = page.with_suffix(".zh.md")
+    assert found == expected, f"edit {other}: its {read.__name__[:-3]} differ; without Chinese, put the English sentence there"
 
 
 def anchors_of(page):

@@ -277,6 +277,18 @@ def test_docs_design_names_only_files_and_functions_that_exist_and_their_places(
     assert len(places) >= 4 and len(in_files) >= 2
 
 
+def test_contributing_names_tests_that_exist():
+    named = regex.findall(r"\btests(?:/\w+)+(?:\.\w+)?", (HERE / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert len(named) >= 10 and [name for name in named if not (HERE / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", [page for page in LINKING if page.name != "CHANGELOG.md"], ids=str)
+def test_a_page_installs_this_project_from_a_clone(page):
+    """It is in no index yet. A class installs it from a folder of wheels."""
+    lines = (HERE / page).read_text(encoding="utf-8").splitlines()
+    assert not [line for line in lines if regex.search(r"pip install (?!--no-index )[^`]*\bbpe-py\b", line)]
+
+
 def pattern_named(name, text):
     """A named pattern, or the expression that follows a model's name on a page (Mistral, StarCoder...)."""
     name = regex.search(r"[\w.]+(?: 3\.5)?", name)[0]

@@ -20,7 +20,6 @@ import regex
 
 import bpe
 import bpe_more
-from bpe_more import command
 from test_bpe import END, FIXTURE, HERE, need
 
 
@@ -241,9 +240,10 @@ def test_docs_python_names_every_public_name_and_argument_and_no_others():
         assert len(defaults) >= 5
     called = set(regex.findall(r"`(?:Tokenizer\.)?(\w+)\(", plain + more)) - {"dict"}
     assert called <= {*callables_of(bpe), *callables_of(bpe_more), "Tokenizer"}
-    parser = command.make_parser()
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        bpe_more.main(["--help"])
     for option in regex.findall(r"`(--[\w-]+)", text):
-        assert option in parser._option_string_actions, option
+        assert f"  {option} " in printed.getvalue(), option
 
 
 def json_quotes(value):

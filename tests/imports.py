@@ -1,6 +1,7 @@
 """Draw who imports whom in bpe_more, from the sources: `python tests/imports.py` writes the drawing into docs/design.md."""
 
 import ast
+import functools
 import sys
 from pathlib import Path
 
@@ -63,6 +64,11 @@ def in_order(imported):
             raise ValueError(f"a circle among {', '.join(sorted(left))}")
         order += ready
     return order
+
+
+def title_of(room, name):
+    """The name of a file in its room."""
+    return name.removeprefix(f"bpe_more.{room}").lstrip(".") or "__init__"
 
 
 def drawing():

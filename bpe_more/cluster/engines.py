@@ -20,6 +20,8 @@ from bpe_more.cluster.spark import Spark
 from bpe_more.cluster.urls import errors_of
 from bpe_more.errors import package, require
 
+SCHEDULER_SECONDS = 5  # how long Dask may have no scheduler at the start
+
 # Each engine is a class in its own file, and has
 #
 #    n_workers                         how many tasks can run at the same time
@@ -54,7 +56,9 @@ def connected(url: str) -> Iterator[Any]:
         client = None
         with errors_of(url):
             if kind == "dask":
-                client = stack.enter_context(package("distributed", url).Client(address))
+                distributed = package("distributed", url)
+                distributed.Client(address, timeout=SCHEDULER_SECONDS).close()  # the client that works waits longer
+                client = stack.enter_context(distributed.Client(address))
             elif kind == "ray":
                 client = package("ray", url)
                 stack.enter_context(client.init(url, log_to_driver=False))

@@ -3,7 +3,7 @@
 A path with :// is a URL. Files are written whole or not at all, and errors name the URL.
 
 Gives: files_of(), fetched(), written(), read(), write(), names_in(), place_of(), and others that treat both alike.
-Uses: errors, outputs.
+Uses: corpus.inputs, errors, outputs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import bpe
 from bpe_more import outputs
+from bpe_more.corpus import inputs
 from bpe_more.errors import package, require
 
 # where stores tell that a file has changed
@@ -67,19 +68,20 @@ def files_of(paths: bpe.Paths) -> list[File]:
 def named_by(path: str) -> Iterator[File]:
     """Yield the files that a path, a URL or a pattern names."""
     system, inner = file_system(path)
-    folder = "{} is a folder; name its files: {}/*.txt"
+    folder = "{} is a folder; name its files: {}"
     if system is None:
         is_pattern = glob.has_magic(path) and not os.path.exists(path)
         for name in sorted(glob.glob(path, recursive=True)) if is_pattern else [path]:
             about = os.stat(name)
-            require(is_pattern or not os.path.isdir(name), folder, path, path)
             if not os.path.isdir(name):
                 yield File(absolute(name), about.st_size, str(about.st_mtime_ns))
+            elif not is_pattern:
+                raise ValueError(folder.format(path, inputs.files_in(path)))
         return
     is_pattern = bool(re.search(r"[*[]", inner))  # "?" begins the query of a URL
     for name in sorted(system.glob(inner)) if is_pattern else [inner]:
         info = system.info(name)
-        require(is_pattern or info["type"] != "directory", folder, path, path)
+        require(is_pattern or info["type"] != "directory", folder, path, f"{path}/*.txt")
         if info["type"] != "directory":
             stamp = next(filter(None, map(info.get, STAMPS)), "")
             yield File(system.unstrip_protocol(name), info["size"] or 0, str(stamp))

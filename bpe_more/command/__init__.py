@@ -5,8 +5,7 @@ work        training and extending
 summary     the lines that say what was done
 
 Gives: main(), which is public.
-Uses: choices, cluster, cluster.engines, cluster.urls, arguments, summary, work, corpus.arrays, corpus.progress,
-corpus.reading, errors, explain, formats.saving, outputs, patterns.steps.
+Uses: choices, cluster, cluster.engines, cluster.urls, arguments, summary, work, corpus.arrays, corpus.inputs, corpus.progress, corpus.reading, errors, explain, formats.saving, outputs, patterns.steps.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any
 
 from bpe_more import choices, explain, outputs
 from bpe_more.command import arguments, summary, work
-from bpe_more.corpus import arrays, reading
+from bpe_more.corpus import arrays, inputs, reading
 from bpe_more.corpus.progress import say
 from bpe_more.errors import plural, require, sigterm_as_ctrl_c
 from bpe_more.explain import visible
@@ -32,7 +31,7 @@ from bpe_more.formats import saving
 from bpe_more.patterns import steps
 
 NOT_UTF8_HINT = (
-    "; if it is compressed: zcat FILE | bpe-py - ...; in another encoding, such as GB18030 or Latin-1: "
+    "; if it is compressed: zcat FILE (xzcat, bzcat) | bpe-py - ...; in another encoding, such as GB18030 or Latin-1: "
     "iconv -f ENCODING -t UTF-8 FILE | bpe-py - ...; or use --errors replace"
 )
 
@@ -79,6 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, ValueError, TypeError, ImportError) as error:
         hint = NOT_UTF8_HINT if "not valid UTF-8 at" in str(error) else ""
         message = re.sub(r"\[\w+ \d+\] ", "", str(error))  # without [Errno 2]
+        message = message.replace("errors='replace'", "--errors replace")
         status, text = 2, f"error: {message}{hint}"
     except (RuntimeError, OverflowError, MemoryError) as error:
         status, text = 1, f"error: {str(error) or 'out of memory'}"
@@ -102,6 +102,7 @@ def do_task(args: Namespace) -> int:
     if args.cluster is not None:
         on_cluster(args, size or 0, progress)
         return 0
+    args.corpus = inputs.expanded(args.corpus)
     for name in ("counts", "buckets", "task_bytes"):
         require(getattr(args, name) is None, "--{} needs --cluster", name.replace("_", "-"))
     if args.column is not None:
@@ -110,8 +111,7 @@ def do_task(args: Namespace) -> int:
     if args.encode is not None:
         corpus, encoder = encode(args, progress)
     elif args.extend is not None:
-        is_free = args.pattern is None and args.special_tokens is None
-        require(is_free, "--extend takes neither --pattern nor --special-token: the model has them")
+        arguments.check_extend(args)
         text = "with --extend, the last argument must be the number of new tokens, such as +10000 or +10k, not {!r}"
         require(last.startswith("+") and size, text, last)
         corpus = work.extend(args, size or 0, arguments.given_options(args, arguments.EXTENDING), progress)

@@ -11,6 +11,7 @@ import errno
 import itertools
 import operator
 import os
+import warnings
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -28,8 +29,11 @@ def check_names(paths: Iterable[str]) -> None:
     """Refuse folders and missing files; Corpus does that, too, but its errors are for Python."""
     for path in paths:
         inputs.check_path(path)
-        pattern = os.path.join(path, "*.txt")
-        require(not os.path.isdir(path), "{} is a folder; name its files ({})", path, pattern)
+        if os.path.isdir(path):
+            raise ValueError(f"{path} is a folder; name its files ({inputs.files_in(path)})")
+        if path.lower().endswith((".csv", ".tsv")):
+            warnings.warn(f"{path} was read as plain text, with all columns; for one column, convert it to Parquet "
+                          "(docs/data.md), and name it: --column text", stacklevel=2)
         if path not in outputs.STDIN:
             os.stat(path)
 

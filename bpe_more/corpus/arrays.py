@@ -44,8 +44,9 @@ def border_ids(tokenizer: Any, begin: str | None, end: str | None) -> list[bytes
     """Return the ids of two special tokens as in an array, and b"" for None. Raises ValueError for other tokens."""
     ids = []
     for name, token in (("begin", begin), ("end", end)):
-        known = token is None or token in tokenizer.special_ids
-        require(known, "{} must be a special token, not {!r}", name, token)
+        known = ", ".join(tokenizer.special_ids) or "it has none"
+        is_known = token is None or token in tokenizer.special_ids
+        require(is_known, "{} must be a special token of the model ({:.200}), not {!r}", name, known, token)
         shared = token is not None and token in tokenizer.shared.values()
         require(not shared, "{} must not be {!r}: it is also a token of text, so text could forge it", name, token)
         n_bytes = 0 if token is None else tokenizer.id_bytes

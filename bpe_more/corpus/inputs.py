@@ -2,14 +2,18 @@
 
 Files are known by the ends of their names, and by their first bytes; objects by their types.
 
-Gives: check_path(), check_start(), check_plain(), check_file(), check_texts(): each refuses some inputs.
+Gives: check_path(), check_start(), check_plain(), check_file(), check_texts(): each refuses some inputs; files_in() and
+expanded(), for folders and patterns.
 Uses: slicing, errors, outputs.
 """
 
 from __future__ import annotations
 
+import collections
+import glob
 import os
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from bpe_more import outputs
@@ -21,8 +25,8 @@ WAYS = {
     "zstd": "save it under a name that ends in .zst, or decompress it: zstd -dc FILE | bpe-py - ...",
     "Parquet": "save it under a name that ends in .parquet",
     "Arrow": "save it under a name that ends in .arrow",
-    "xz": "decompress it: xz -dc FILE | bpe-py - ...",
-    "bzip2": "decompress it: bzip2 -dc FILE | bpe-py - ...",
+    "xz": "decompress it: xzcat FILE | bpe-py - ...",
+    "bzip2": "decompress it: bzcat FILE | bpe-py - ...",
     "a zip archive": "extract it, and name its files",
     "a tar archive": "extract it (tar -xf), and name its files",
     "a pointer of Git LFS": "get the file itself: git lfs pull",
@@ -86,6 +90,31 @@ def check_path(path: str) -> None:
             require(not os.path.exists(os.path.join(path, saved)), text, path, os.path.join(path, files))
     if "://" in path and not os.path.exists(path):
         raise ValueError(f"{path} is a URL, which is read with --cluster, or by bpe_more.cluster")
+
+
+def files_in(folder: str) -> str:
+    """Return a pattern for the files in a folder, by the most frequent end of their names: data/*.parquet."""
+    endings: collections.Counter[str] = collections.Counter()
+    for entry in os.scandir(folder):
+        name, ending = os.path.splitext(entry.name)
+        if ending in (".gz", ".zst"):
+            ending = os.path.splitext(name)[1] + ending
+        if ending and entry.is_file():  # hidden files have no ending
+            endings[ending] += 1
+    most = min(endings, key=lambda ending: (-endings[ending], ending), default=".txt")
+    return os.path.join(folder, f"*{most}")
+
+
+def expanded(paths: Iterable[str]) -> list[str]:
+    """Return the paths with the files of patterns such as data/*.txt, which some shells leave to programs."""
+    found = []
+    for path in paths:
+        if glob.has_magic(path) and not os.path.exists(path):
+            files = [name for name in sorted(glob.glob(path, recursive=True)) if not os.path.isdir(name)]
+            found += files or [path]
+        else:
+            found.append(path)
+    return found
 
 
 def check_start(path: str, start: bytes, expected: str = "") -> None:

@@ -90,6 +90,7 @@ class Corpus:
         self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
         self.begin, self.end = begin, end  # the special tokens around each encoded document
         self.bytes_read = 0
+        self.n_begun = 0  # files of which a slice has been read
         self.n_documents = 0  # how many have been encoded: files of text, rows and texts
         self.counted: Sequence[str] = ()  # special tokens that encode_corpus counts in text
         self.n_specials = 0
@@ -119,8 +120,8 @@ class Corpus:
         for path in self.paths:
             if path not in outputs.STDIN:
                 os.stat(path)  # a missing file is an error before the first one is read
-            files = os.path.join(path, "*.txt")
-            require(not os.path.isdir(path), "{} is a folder; name its files: glob.glob({!r})", path, files)
+            if os.path.isdir(path):
+                raise ValueError(f"{path} is a folder; name its files: glob.glob({inputs.files_in(path)!r})")
         self.texts = () if texts is None else texts
         if slicing.is_arrow(texts) and not hasattr(type(texts), "dtype"):  # a Series also yields strings
             self.texts = [texts]
@@ -133,6 +134,8 @@ class Corpus:
 
         def describe(_: int) -> str:  # the number of slices says nothing: their sizes differ
             share = f" ({self.bytes_read / self.n_bytes:.0%})" if self.n_bytes else ""
+            if not share and len(self.paths) > 1:
+                share = f", file {self.n_begun:,} of {len(self.paths):,}"
             return f"{label}: {self.bytes_read / 1e6:,.0f} MB{share}"
 
         task = functools.partial(apply_to_slice, work, self.options.errors)
@@ -157,8 +160,7 @@ class Corpus:
         """Cut files into slices of about slice_bytes; collect texts into such slices, small files into an eighth."""
         yield from slices_of_texts(self.texts, slice_bytes, self.options.errors)
         small = slice_bytes // 8  # a task takes time to be handed out, and a large one delays others
-        sizes = zip(self.paths, self.sizes)
-        for are_small, group in itertools.groupby(sizes, lambda pair: 0 < pair[1] < small):
+        for are_small, group in itertools.groupby(self.begun_files(), lambda pair: 0 < pair[1] < small):
             if are_small:
                 yield from slices_of_small_files((path for path, _ in group), small)
                 continue
@@ -176,6 +178,12 @@ class Corpus:
                         yield from slices_of(path, slice_bytes, self.options)
                 if is_document and self.end is not None:
                     yield Border(True)
+
+    def begun_files(self) -> Iterator[tuple[str, int]]:
+        """Yield the files with their sizes; count them, for the progress line."""
+        for pair in zip(self.paths, self.sizes):
+            self.n_begun += 1
+            yield pair
 
     def has_rows(self, path: str) -> bool:
         """Tell if a file has rows, each of which is a document."""

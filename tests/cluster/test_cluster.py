@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from array import array
 
 import damaged
@@ -177,7 +178,7 @@ def test_a_shard_with_another_begin_is_made_again(corpus, tmp_path):
         assert ids[0] == tokenizer.special_ids[begin] and (end is None or ids[-1] == tokenizer.special_ids[end])
         index = json.loads((tmp_path / "index.json").read_text())
         assert (index["begin"], index["end"]) == (begin, end)
-    with pytest.raises(ValueError, match="begin must be a special token, not '<t>'"):
+    with pytest.raises(ValueError, match=r"begin must be a special token of the model \(.*, <s>\), not '<t>'"):
         encode(begin="<t>")
 
 
@@ -443,11 +444,12 @@ def test_mistakes_on_the_command_line_are_one_line_with_a_way_out(tmp_path, monk
     assert main(*arguments) == (2, "", f"error: {message}\n")
 
 
-def test_a_cluster_that_cannot_be_reached_is_named(monkeypatch):
-    distributed = need("distributed")
-    monkeypatch.setattr(distributed, "Client", functools.partial(distributed.Client, timeout="100ms"))
+def test_a_cluster_that_cannot_be_reached_is_named():
+    need("distributed")
+    start = time.monotonic()
     with pytest.raises(OSError, match="^dask://127.0.0.1:1: .*imed out"), engines.connected("dask://127.0.0.1:1"):
         pass
+    assert time.monotonic() - start < 20  # Dask itself would wait for 30 seconds
 
 
 def test_a_client_of_another_kind_is_refused():

@@ -68,7 +68,7 @@ def test_end_puts_a_token_after_each_file_and_is_only_for_encoding(main, words_t
     expected = [*tokenizer.encode_ordinary(f"low{END}er"), end, *tokenizer.encode_ordinary("low"), end]
     assert read_ids("ids.npy")[1] == expected
     status, _, stderr = main("a.txt", "--encode", "ids.npy", "--model", "model", "--end", "<other>")
-    assert status == 2 and "end must be a special token" in one_line(stderr.encode())
+    assert status == 2 and f"end must be a special token of the model ({END}), not '<other>'" in one_line(stderr.encode())
     for name in ("end", "begin"):
         status, _, stderr = main("a.txt", 300, f"--{name}", END)
         assert status == 2 and f"'{name}' is not an option here" in one_line(stderr.encode())
@@ -637,6 +637,19 @@ def test_help_has_all_options_and_names_the_program_as_it_was_started(main, monk
 
 
 @only_python
+def test_help_has_groups_each_with_the_page_that_explains_its_options(main):
+    groups = regex.split(r"(?m)^(\w+) \((docs/\w+\.md)\):$", main("--help")[1])[1:]
+    found = {}
+    for name, page, options in zip(groups[::3], groups[1::3], groups[2::3]):
+        text = "".join(path.read_text("utf-8") for path in (HERE / page, HERE / "docs/python.md", HERE / "docs/extend.md"))
+        found[name] = regex.findall(r"(?m)^  (--[\w-]+)", options)
+        assert all(f"`{option}" in text or f" {option}" in text for option in found[name]), page
+    assert list(found) == ["training", "input", "encoding", "showing", "cluster"]
+    assert "--pattern" in found["training"] and found["input"] == ["--column", "--as", "--errors"]
+    assert found["showing"] == ["--show", "--explain", "--compare"]
+
+
+@only_python
 @pytest.mark.parametrize("columns", [50, 120])
 def test_help_is_as_wide_as_the_terminal(main, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -733,6 +746,20 @@ def test_the_time_left_is_a_bound_that_ignores_slow_first_merges(monkeypatch):
 
 
 @only_python
+def test_the_progress_says_which_file_of_data_is_read(words_txt, monkeypatch):
+    clock = itertools.count(100, 0.3)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    for number in range(3):
+        Path(f"{number}.jsonl").write_text('{"text": "low lower"}\n')
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    training.train_bpe([f"{number}.jsonl" for number in range(3)], 258, progress=True, workers=1)
+    shown = sys.stderr.getvalue()
+    assert "counting words: 0 MB, file 3 of 3" in shown and "MB (" not in shown
+    training.train_bpe("0.jsonl", 258, progress=True, workers=1)
+    assert ", file 1 of 1" not in sys.stderr.getvalue()
+
+
+@only_python
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 @pytest.mark.parametrize("columns", [40, 0])
 def test_a_line_of_progress_is_never_wider_than_the_terminal(words_txt, columns):
@@ -793,7 +820,7 @@ def test_output_without_room_is_an_error_and_a_closed_pipe_is_not(words_txt, arg
         assert (result.returncode, result.stderr) == (0, b"")
 
 
-HINT = "zcat .*iconv -f .*--errors replace"
+HINT = r"zcat FILE \(xzcat, bzcat\) .*iconv -f .*--errors replace"
 
 
 @only_python
@@ -837,6 +864,43 @@ def test_bad_command_lines_end_with_one_line_and_status_2(error, arguments, text
     message = error(*shlex.split(arguments))
     assert regex.search(text, message) and "Errno" not in message, message
     assert sorted(os.listdir()) == ["c.txt", "docs", "latin1", "my.gz", "packed", "words.txt"]
+
+
+@only_python
+def test_a_folder_is_refused_with_a_pattern_of_what_is_in_it(error):
+    for name in ("a.parquet", "b.parquet", "c.txt", ".hidden", "d.jsonl.gz"):
+        Path("docs").mkdir(exist_ok=True)
+        Path("docs", name).touch()
+    assert error("docs", 300) == f"error: docs is a folder; name its files ({Path('docs', '*.parquet')})"
+    for name in ("a.parquet", "b.parquet", "c.txt"):
+        Path("docs", name).unlink()
+    assert f"({Path('docs', '*.jsonl.gz')})" in error("docs", 300)
+    with pytest.raises(ValueError, match=r"^docs is a folder; name its files: glob\.glob\('docs.\*\.jsonl\.gz'\)$"):
+        training.train_bpe("docs", 300)
+
+
+@only_python
+def test_patterns_that_the_shell_left_are_expanded(main, error):
+    for name, text in {"b.txt": "low", "a.txt": "er", "[x].txt": "x"}.items():
+        Path(name).write_text(text)
+    assert main("words.txt", 300, "--model", "model", "--quiet")[0] == 0
+    assert main("[ab].txt", "[x].txt", "--encode", "ids.npy", "--model", "model", "--quiet")[0] == 0
+    assert Tokenizer.load("model").decode(read_ids("ids.npy")[1]) == "erlowx"
+    assert error("none*.txt", 300) == "error: No such file or directory: 'none*.txt'"
+
+
+@only_python
+def test_a_table_as_text_is_a_note(main):
+    Path("a.csv").write_text("id,text\n1,low low\n2,lower\n")
+    status, _, stderr = main("a.csv", 260)
+    assert status == 0 and regex.search(r"note +a\.csv was read as plain text, with all columns; .*--column text\n", stderr)
+    assert "note" not in main("words.txt", 260)[2]
+
+
+@only_python
+def test_messages_name_the_option_of_the_shell(error):
+    Path("a.jsonl").write_text('{"text": "low"}\n{"text": null}\n')
+    assert error("a.jsonl", 300) == "error: a.jsonl, line 2: text must be a str, not null; --errors replace makes it an empty one"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no file name has a newline there")

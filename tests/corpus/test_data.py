@@ -490,7 +490,8 @@ def test_errors_name_the_file_and_the_row_and_nothing_is_written(tmp_path, monke
         tokenizer.encode_files(name, "ids.npy", engine=engine)
     told = error(name, 300)
     hint = "; if it is compressed" if "not valid UTF-8 at" in told else "\n"
-    assert pytest.importorskip("regex").search(text.rstrip("$"), told.partition(hint)[0])
+    text = text.replace("errors='replace'", "--errors replace").rstrip("$")
+    assert pytest.importorskip("regex").search(text, told.partition(hint)[0])
     error(name, "--encode", "ids.npy")
     assert {path: path.read_bytes() for path in Path("bpeModel").iterdir()} == before
     assert set(os.listdir()) - {"words.txt"} == {"bpeModel", name}

@@ -221,8 +221,8 @@ GZIP_WAY = r"gzip; save it under a name that ends in \.gz, or decompress it: gzi
 TAR_WAY = r"a tar archive; extract it \(tar -xf\), and name its files$"
 LFS_WAY = "a pointer of Git LFS; get the file itself: git lfs pull$"
 FOREIGN = {  # name -> content, and what the error says
-    "a.jsonl.xz": (lzma.compress(LINES), r"xz; decompress it: xz -dc FILE \| bpe-py - \.\.\. --as jsonl$"),
-    "a.bz2": (bz2.compress(b"text"), r"bzip2; decompress it: bzip2 -dc FILE \| bpe-py - \.\.\.$"),
+    "a.jsonl.xz": (lzma.compress(LINES), r"xz; decompress it: xzcat FILE \| bpe-py - \.\.\. --as jsonl$"),
+    "a.bz2": (bz2.compress(b"text"), r"bzip2; decompress it: bzcat FILE \| bpe-py - \.\.\.$"),
     "a.jsonl.zstd": (ZSTD, r"zstd; save it under a name that ends in \.zst, or"),
     "a.PARQ": (b"PAR1\x15\x04", r"Parquet; save it under a name that ends in \.parquet$"),
     "a.tar.gz": (gzip.compress(TAR.getvalue()), TAR_WAY), "a.tgz": (gzip.compress(TAR.getvalue()), TAR_WAY), "a.tar": (TAR.getvalue(), TAR_WAY),

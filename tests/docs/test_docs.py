@@ -20,7 +20,6 @@ import regex
 
 import bpe
 import bpe_more
-from bpe_more.command.arguments import make_parser
 from test_bpe import END, FIXTURE, HERE, need
 
 
@@ -178,7 +177,9 @@ READ = [headings_of, blocks_of, inline_code_of, links_of, figures_of, figures_in
 @pytest.mark.parametrize("page", TRANSLATED, ids=str)
 def test_english_and_chinese_say_the_same(page, read):
     english, chinese = ((HERE / name).read_text(encoding="utf-8") for name in (page, page.with_suffix(".zh.md")))
-    assert read(chinese) == read(english)
+    found, expected = read(chinese), read(english)
+    other = page.with_suffix(".zh.md")
+    assert found == expected, f"edit {other}: its {read.__name__[:-3]} differ; without Chinese, put the English sentence there"
 
 
 def anchors_of(page):
@@ -238,9 +239,10 @@ def test_docs_python_names_every_public_name_and_argument_and_no_others():
         assert len(defaults) >= 5
     called = set(regex.findall(r"`(?:Tokenizer\.)?(\w+)\(", plain + more)) - {"dict"}
     assert called <= {*callables_of(bpe), *callables_of(bpe_more), "Tokenizer"}
-    parser = make_parser()
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        bpe_more.main(["--help"])
     for option in regex.findall(r"`(--[\w-]+)", text):
-        assert option in parser._option_string_actions, option
+        assert f"  {option} " in printed.getvalue(), option
 
 
 def json_quotes(value):
@@ -272,6 +274,18 @@ def test_docs_design_names_only_files_and_functions_that_exist_and_their_places(
     for name, path in in_files:
         assert regex.search(rf"(?m)^ *(?:def |class |){name}\b", files[path]), (name, path)
     assert len(places) >= 4 and len(in_files) >= 2
+
+
+def test_contributing_names_tests_that_exist():
+    named = regex.findall(r"\btests(?:/\w+)+(?:\.\w+)?", (HERE / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert len(named) >= 10 and [name for name in named if not (HERE / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", [page for page in LINKING if page.name != "CHANGELOG.md"], ids=str)
+def test_a_page_installs_this_project_from_a_clone(page):
+    """It is in no index yet. A class installs it from a folder of wheels."""
+    lines = (HERE / page).read_text(encoding="utf-8").splitlines()
+    assert not [line for line in lines if regex.search(r"pip install (?!--no-index )[^`]*\bbpe-py\b", line)]
 
 
 def pattern_named(name, text):

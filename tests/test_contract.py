@@ -44,6 +44,7 @@ def corpora():
 
 
 TEXTS = corpora()
+WITH_SPECIAL_TOKENS = "fixture", "random", "special tokens"
 
 
 @pytest.fixture
@@ -65,15 +66,17 @@ def files_in(folder):
 
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_counts_merges_ids_and_files_are_the_same(small_slices, tmp_path, name, pattern):
+def test_counts_merges_ids_and_files_are_the_same(small_slices, tmp_path, engine, name, pattern):
     text = TEXTS[name]
+    all_lists = engine == "c" or name in WITH_SPECIAL_TOKENS  # without them in the text, Python takes long for the same
     corpus = tmp_path / "corpus.txt"
     corpus.write_bytes(text.encode())
     if pattern in bpe.PATTERNS and name != "letters":  # "letters" has one place for a cut
         assert len(list(bpe.slices_of([str(corpus)], None, pattern, ()))) > 4
     lines = text.splitlines(keepends=True)
-    for number, specials in enumerate(SPECIALS):
-        workers = 2 if specials == [END] else 1  # slices and cuts are the same; processes for all take minutes
+    for number, specials in enumerate(SPECIALS if all_lists else [[END]]):
+        # slices and cuts are the same with one worker; processes for all take minutes
+        workers = 2 if engine == "c" or (specials == [END] and name in ("fixture", "random")) else 1
         found = []
         for module in MODULES:
             folder = tmp_path / f"{module.__name__}{number}"

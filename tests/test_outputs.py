@@ -56,6 +56,28 @@ def test_an_interruption_before_any_rename_leaves_the_old_model_or_the_new_one(t
 
 
 @only_python
+@pytest.mark.parametrize("old, new", [(None, 0), (0, 1), (3, 2)])
+def test_ctrl_c_while_files_get_their_names_waits_until_all_have_them(tmp_path, folders, old, new):
+    folder, replace, tokenizer = tmp_path / "model", os.replace, Tokenizer.load(folders[new][0])
+    expected = files_of(folders[new][0])
+    for number in range(len(expected)):
+        shutil.rmtree(folder, ignore_errors=True)
+        if old is not None:
+            shutil.copytree(folders[old][0], folder)
+        left = iter(range(number))
+
+        def replace_and_interrupt(*paths):
+            replace(*paths)
+            if next(left, None) is None:  # noqa: B023 (called at once)
+                signal.raise_signal(signal.SIGINT)
+
+        with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(os, "replace", replace_and_interrupt)
+            tokenizer.save(folder)
+        assert files_of(folder) == expected
+
+
+@only_python
 @pytest.mark.parametrize("old, new", [(0, 1), (3, 2)])
 def test_a_kill_at_any_step_of_a_save_leaves_no_files_of_two_models_to_other_programs(tmp_path, folders, old, new):
     """load() finds a whole model in tokenizer.json, and from_files() one in vocab.json and merges.txt, or not both files."""

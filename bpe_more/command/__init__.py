@@ -5,7 +5,8 @@ work        training and extending
 summary     the lines that say what was done
 
 Gives: main(), which is public.
-Uses: choices, cluster, cluster.engines, cluster.urls, arguments, summary, work, corpus.arrays, corpus.inputs, corpus.progress, corpus.reading, errors, explain, formats.saving, outputs, patterns.steps.
+Uses: choices, cluster, cluster.engines, cluster.urls, arguments, summary, work, corpus.arrays, corpus.inputs,
+corpus.progress, corpus.reading, errors, explain, formats.saving, outputs, patterns.steps.
 """
 
 from __future__ import annotations

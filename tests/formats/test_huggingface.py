@@ -65,7 +65,7 @@ from test_bpe import END, GPT2, PART, TEXTBOOK, TRICKY, files_of, need, random_t
     (b'{"model_type": "llama"}', "these are the settings of a language model; load tokenizer.json"),
     (b'{"bos_token": {"content": "<s>"}}', "these are the settings of a tokenizer; load tokenizer.json"),
     (b'{"added_tokens_decoder": {}}', "these are the settings of a tokenizer; load tokenizer.json"),
-    (gzip.compress(b"{}"), "this is compressed; decompress it first: gunzip FILE"),
+    (gzip.compress(b"{}", mtime=0), "this is compressed; decompress it first: gunzip FILE"),
     (b"PK\x03\x04", "this is compressed; decompress it first: unzip FILE"),
     ("<unk>\t0\n<s>\t0\n\u2581t\t-1.5\n".encode(), "this is the vocabulary of a SentencePiece model, not byte-level BPE"),
     (b'{"a": 0, "a</w>": 1, "b": 1, "b</w>": 2}', "tokens end in </w>, like those of CLIP"),

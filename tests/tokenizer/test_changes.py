@@ -16,7 +16,6 @@ import pytest
 import bpe
 import fuzz_changes
 from bpe_more import choices, training
-from bpe_more.formats.transformers import in_templates
 from bpe_more.patterns import steps
 from bpe_more.tokenizer import Tokenizer
 from fuzz_changes import check_extension, encode_by_rank, extend_by_definition
@@ -298,23 +297,27 @@ def test_a_token_with_two_names_keeps_both_when_others_go(tmp_path):
 # --- special tokens --------------------------------------------------------------------------------------------------
 
 
-def processors():
-    """Templates of three kinds, as tokenizers writes them."""
+def processors(first=256):
+    """Templates of three kinds, as tokenizers writes them; first is the id of <s>."""
     part = {"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
-    special = {"<s>": {"id": "<s>", "ids": [256], "tokens": ["<s>"]}}
+    special = {"<s>": {"id": "<s>", "ids": [first], "tokens": ["<s>"]}}
     return [
         {"type": "TemplateProcessing", "single": list(part), "pair": [], "special_tokens": special},
-        {"type": "RobertaProcessing", "sep": ["</s>", 257], "cls": ["<s>", 256], "trim_offsets": True, "add_prefix_space": False},
-        {"type": "BertProcessing", "sep": ["</s>", 257], "cls": ["<s>", 256]},
+        {"type": "RobertaProcessing", "sep": ["</s>", first + 1], "cls": ["<s>", first], "trim_offsets": True, "add_prefix_space": False},
+        {"type": "BertProcessing", "sep": ["</s>", first + 1], "cls": ["<s>", first]},
     ]
+
+
+def rest_with(processor, first=256):
+    """What a tokenizer.json has besides the model: a template, and padding with <r>."""
+    padding = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": first + 2, "pad_type_id": 0, "pad_token": "<r>"}
+    return {"post_processor": processor, "padding": padding}
 
 
 def with_processor(processor):
     vocab = dict(enumerate([*bpe.BYTES, b"<s>", b"</s>", b"<r>", b"ab", b"cd", b"abcd"]))
     merges = (b"a", b"b"), (b"c", b"d"), (b"ab", b"cd")
-    rest = {"post_processor": processor, "padding": {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None,
-                                                     "pad_id": 258, "pad_type_id": 0, "pad_token": "<r>"}}  # fmt: skip
-    return Tokenizer(vocab, merges, ["<s>", "</s>", "<r>"], kept=["<r>"], normalized=["</s>"], rest=rest)
+    return Tokenizer(vocab, merges, ["<s>", "</s>", "<r>"], kept=["<r>"], normalized=["</s>"], rest=rest_with(processor))
 
 
 def ids_in_tokenizers(tokenizer, folder, texts):
@@ -462,12 +465,12 @@ def test_random_models_are_pruned_without_a_change_of_other_words(trial):
     check_pruned(old, new, texts)
 
 
-@pytest.mark.parametrize("processor", processors(), ids=lambda processor: processor["type"])
-def test_templates_have_the_new_ids(tmp_path, processor):
+@pytest.mark.parametrize("kind", range(3), ids=[processor["type"] for processor in processors()])
+def test_templates_have_the_new_ids(tmp_path, kind):
     """The tokens 10 to 13 are at the beginning, so special tokens move from 256 on to 252 on."""
-    old = with_processor(processor)
+    old = with_processor(processors()[kind])
     moved = {token_id + 4: token for token_id, token in old.vocab.items()} | dict(enumerate([b"qr", b"st", b"uv", b"wx"]))
-    rest = in_templates(old.rest, {}, {token_id: token_id + 4 for token_id in range(300)})
+    rest = rest_with(processors(260)[kind], 260)
     merges = (*old.merges, (b"q", b"r"), (b"s", b"t"), (b"u", b"v"), (b"w", b"x"))
     larger = Tokenizer(moved, merges, old.special_tokens, kept=["<r>"], normalized=["</s>"], rest=rest)
     new = larger.prune(len(old), texts=["abcd abcd"])

@@ -514,6 +514,7 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
     >>> learn_characters(collections.Counter(split_at_spaces("low low lower")), 3)
     [('l', 'o'), ('lo', 'w</w>'), ('w', 'e')]
     """
+    merges_wanted = min(operator.index(merges_wanted), sys.maxsize)
     if merges_wanted < 0:
         raise ValueError(f"merges_wanted must not be negative: {merges_wanted}")
     for word, count in words.items():
@@ -751,6 +752,7 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
     """
     specials = check_special_tokens(special_tokens)
     check_vocab_size(vocab_size, specials)
+    choice = choose_engine(engine)
     special = re.compile(special_token_finder(specials).pattern.encode("utf-8"))
     counts: dict[bytes, int] = collections.defaultdict(int)
     for item in words.items() if isinstance(words, Mapping) else words:
@@ -763,7 +765,7 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
             raise ValueError(f"words are bytes without special tokens, counts not negative: {word!r:.60}, {n}")
         if n:
             counts[word] += n
-    return learn_model(counts, vocab_size, specials, choose_engine(engine).for_merges, progress)
+    return learn_model(counts, vocab_size, specials, choice.for_merges, progress)
 
 
 def check_positive(name: str, value: Any) -> None:
@@ -773,7 +775,7 @@ def check_positive(name: str, value: Any) -> None:
     except TypeError:
         is_positive = False
     if not is_positive or isinstance(value, bool):
-        raise ValueError(f"{name} must be a positive integer, not {value!r}")
+        raise ValueError(f"{name} must be a positive integer, not {value!r:.60}")
 
 
 def check_vocab_size(vocab_size: Any, special_tokens: tuple[str, ...]) -> None:
@@ -938,6 +940,7 @@ def count_corpus(paths: Paths, texts: Strings, special_tokens: tuple[str, ...], 
 def count_slices(slices: Iterator[Slice], pattern: str, special_tokens: tuple[str, ...],
                  workers: int) -> dict[bytes, int]:
     """Count the words of slices, in several processes."""
+    compile_pattern(pattern)  # before processes start: one could inherit a lock of the package regex
     task = functools.partial(count_slice, pattern=pattern, special_tokens=special_tokens)
     words: collections.Counter[bytes] = collections.Counter()
     for counts in in_processes(task, slices, workers):
@@ -971,7 +974,9 @@ def check_workers(workers: int | None) -> int:
 
 
 FORKS = sys.platform == "linux"  # elsewhere, a process is a new Python, which imports this module by its name
-STARTING = threading.Lock()
+STARTING = threading.RLock()
+if hasattr(os, "register_at_fork"):  # a process that is forked at that moment would keep it, and connections
+    os.register_at_fork(before=STARTING.acquire, after_in_parent=STARTING.release, after_in_child=STARTING.release)
 STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 
@@ -981,8 +986,9 @@ def can_start_processes() -> bool:
     if multiprocessing.current_process().daemon:
         return False  # such as a worker of a Pool
     # A new Python can't import a notebook's cell, which has no __file__. Even a fork unpickles slices by way
-    # of sys.modules, where a module may be missing that was loaded from a path.
-    return __name__ in sys.modules and (FORKS or "__file__" in globals())
+    # of sys.modules, where a module may be missing, or another one, if this was loaded from a path.
+    is_found = getattr(sys.modules.get(__name__), "Slice", None) is Slice
+    return is_found and (FORKS or "__file__" in globals())
 
 
 def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: int) -> Iterator[T]:
@@ -998,7 +1004,7 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
     processes: list[Any] = []
     connections: list[Any] = []
     try:
-        with STARTING:  # a process that another thread starts would keep copies of these connections open
+        with STARTING:  # no other thread starts or forks a process, which would keep these connections open
             for _ in first_slices:
                 ours, theirs = context.Pipe()
                 process = context.Process(target=worker_loop, args=(task, ours, theirs), daemon=True)
@@ -1306,7 +1312,7 @@ class Tokenizer:
         if in_c:
             arrays = self.encoder.encode_slices(slices, typecode, n_workers)
         else:
-            _ = self.ranks_and_new_ids  # made before the processes are, which share it
+            _ = compile_pattern(self.pattern), self.ranks_and_new_ids  # before processes start, which share them
             arrays = in_processes(functools.partial(self.encode_slice, typecode=typecode), slices, n_workers)
         id_bytes = array(typecode).itemsize
         with new_files([output]) as [file], contextlib.closing(arrays):
@@ -1371,6 +1377,7 @@ class Tokenizer:
         new id.
         """
         specials = check_special_tokens(special_tokens)
+        check_special_names(specials)  # "é" would be found as the byte E9
         with open(vocab_filepath, encoding="utf-8-sig") as file, error_prefix(vocab_filepath):
             ids = json.load(file, object_pairs_hook=unique_keys)
             for special in specials:
@@ -1577,7 +1584,8 @@ def new_files(paths: Iterable[str]) -> Iterator[Sequence[BinaryIO]]:
         for name, target in zip(temporary, targets):
             os.replace(name, target)
     except OSError as error:
-        error.filename = error.filename or targets[0]  # "No space left on device" names no file
+        if error.errno and not error.filename:
+            error.filename = targets[0]  # "No space left on device" names no file
         raise
     finally:
         for name in temporary:
@@ -1611,7 +1619,8 @@ def make_parser() -> ArgumentParser:
     add("corpus", nargs="*", help=argparse.SUPPRESS)  # the usage shows it
     more = f"one besides {END_OF_TEXT}; may be repeated"
     add("--special-token", action="append", metavar="TEXT", default=[], help=more)
-    add("--no-special-tokens", action="store_true", help=f"no {END_OF_TEXT}: only those of --special-token")
+    only = f"no {END_OF_TEXT}: only those of --special-token"
+    add("--no-special-tokens", action="store_const", const=True, help=only)
     add("--pattern", help="gpt2 (default), " + ", ".join(list(PATTERNS)[1:]) + ", or an expression")
     add("--workers", type=int, metavar="N", help="processes or threads (default: all cores)")
     engines = get_args(EngineName)
@@ -1703,7 +1712,8 @@ def show(args: Namespace) -> None:
     if args.corpus:
         raise ValueError("--show takes no corpus: it uses a saved model")
     tokenizer = Tokenizer.load(args.model)
-    ids = tokenizer.encode(args.show)
+    choice = choose_engine(args.engine, tokenizer.pattern)
+    ids = tokenizer.encode_in_python(args.show) if choice.for_words is None else tokenizer.encode(args.show)
     print("|".join(tokenizer.vocab[token_id].decode("utf-8", "backslashreplace") for token_id in ids))
     print(*ids)
 
@@ -1711,7 +1721,7 @@ def show(args: Namespace) -> None:
 def refuse_options(args: Namespace, *names: str) -> None:
     """Refuse options that a task with a saved model does not use."""
     for name in names:
-        if getattr(args, name) not in (None, False, []):
+        if getattr(args, name) not in (None, []):
             raise ValueError(f"--{name.replace('_', '-')} is not an option here")
 
 

@@ -45,6 +45,7 @@ from test_bpe import (  # noqa: F401 (fixtures)
     cut,
     engine,
     files_of,
+    load_from,
     main,
     naive_split,
     naive_words,
@@ -587,7 +588,7 @@ def test_progress_is_shown_on_a_terminal_and_not_in_a_file(tmp_path):
 
 @only_python
 @pytest.mark.parametrize("arguments", [
-    "--show low --pattern cl100k", "--show low --special-token <a>", "--show low --workers 2", "--show low --encode ids.npy",
+    "--show low --pattern cl100k", "--show low --special-token <a>", "--show low --workers 0", "--show low --encode ids.npy",
     "words.txt --encode ids.npy --pattern cl100k", "words.txt --encode ids.npy --no-special-tokens",
 ])  # fmt: skip
 def test_options_of_training_are_refused_with_a_saved_model(main, arguments):
@@ -636,11 +637,14 @@ def test_ids_of_numpy_are_numbers_like_others(tmp_path):
 
 
 @only_python
-def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error(tmp_path):
+def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error(tmp_path, monkeypatch):
     path = tmp_path / "text.txt"
     path.write_bytes(b"low")
     with pytest.raises(OSError, match="became shorter"):
         bpe.count_slice(bpe.Slice(str(path), 0, 4), "gpt2", ())
+    monkeypatch.setattr(os.path, "getsize", lambda path: 4)
+    with pytest.raises(OSError, match=r"^[^\[]*text.txt became shorter while it was read$"):
+        bpe.Tokenizer(*trained(300)).encode_files(path, tmp_path / "ids.npy")
 
 
 @only_python
@@ -680,3 +684,49 @@ def test_the_help_fits_on_a_screen_and_names_every_option(main, monkeypatch):
         "--help", "--special-token", "--no-special-tokens", "--pattern", "--workers", "--engine", "--model", "--encode", "--show",
         "--quiet", "--version",
     }  # fmt: skip
+
+
+@only_python
+@is_linux
+def test_a_process_that_is_forked_while_workers_start_counts_on_its_own(cut):
+    """The fork waits: a lock that another thread has would be held in it for ever."""
+    cut(20_000)
+    starts, expected = threading.Event(), bpe.count_words(CORPUS, workers=1)
+
+    def hold():
+        with bpe.STARTING:
+            starts.set()
+            time.sleep(0.3)
+
+    def count():
+        os._exit(bpe.count_words(CORPUS, workers=2) != expected)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    starts.wait()
+    process = multiprocessing.get_context("fork").Process(target=count)
+    process.start()
+    process.join(60)
+    status = process.exitcode
+    process.kill()
+    thread.join()
+    assert status == 0
+
+
+@only_python
+def test_a_module_that_another_one_replaced_counts_alone():
+    first = load_from(ROOT, "bpe_twice")
+    try:
+        assert load_from(ROOT, "bpe_twice") is not first
+        first.SLICE_BYTES = 20_000
+        assert first.count_words(CORPUS, workers=2, engine="python") == bpe.count_words(CORPUS, workers=1)
+    finally:
+        del sys.modules["bpe_twice"]
+
+
+@only_python
+def test_a_special_token_that_could_be_a_byte_is_refused_in_files_of_gpt2(tmp_path):
+    bpe.Tokenizer(*trained(300), [END]).save(tmp_path)
+    for special in ("é", "Ċ"):
+        with pytest.raises(ValueError, match="looks like printable bytes"):
+            bpe.Tokenizer.from_files(tmp_path / "vocab.json", tmp_path / "merges.txt", [special])

@@ -76,7 +76,7 @@ class Corpus:
                 error.filename = f"{error.filename:.100}"
             raise
         self.check_table(texts)
-        if any(slicing.is_data(path, options) for path in self.paths):
+        if any(slicing.needs_data_module(path, options) for path in self.paths):
             with all_delayed():
                 from bpe_more.corpus import data  # only now: few calls need it
             data.check_files(self.paths, options)
@@ -85,7 +85,7 @@ class Corpus:
             lacks = choices.lacking_in_c(options.pattern)
             require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
         # 0 for pipes, files in /proc, empty files, and files that have another size than their text
-        no_size = [path == "-" or slicing.is_data(path, options) for path in self.paths]
+        no_size = [path == "-" or slicing.needs_data_module(path, options) for path in self.paths]
         self.sizes = [0 if none else os.stat(path).st_size for path, none in zip(self.paths, no_size)]
         self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
         self.begin, self.end = begin, end  # the special tokens around each encoded document
@@ -166,7 +166,7 @@ class Corpus:
                 is_document = not self.has_rows(path)
                 if is_document and self.begin is not None:
                     yield Border(False)
-                if slicing.is_data(path, self.options):
+                if slicing.needs_data_module(path, self.options):
                     from bpe_more.corpus import data
 
                     yield from data.slices_of_file(path, slice_bytes, self.options)
@@ -179,7 +179,7 @@ class Corpus:
 
     def has_rows(self, path: str) -> bool:
         """Tell if a file has rows, each of which is a document."""
-        if not slicing.is_data(path, self.options):
+        if not slicing.needs_data_module(path, self.options):
             return False
         from bpe_more.corpus import data
 

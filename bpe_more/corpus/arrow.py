@@ -87,7 +87,7 @@ def errors_in(place: str) -> Iterator[None]:
     except (MemoryError, ImportError):
         raise
     except Exception as error:
-        is_ours = type(error) is ValueError  # those of pyarrow are of subclasses
+        is_ours = type(error) is ValueError  # pyarrow raises subclasses
         if is_ours or getattr(error, "errno", None):
             raise
         line = next(iter(str(error).splitlines()), type(error).__name__)
@@ -296,7 +296,7 @@ def slices_of_parquet(path: str, slice_bytes: int, options: choices.Options) -> 
             most = slicing.SLICE_TEXTS  # rows at a time
             is_large = size > GROUP_BYTES or n_rows > most
             most_text = n_rows * size  # if each row repeats one long text
-            # else there are few rows, of 1 KB or more, and reading them takes no longer than looking at the dictionary
+            # rows with 1 KB or more each in the file are few, and are read as fast as their dictionary
             pays_off = is_large or size < n_rows << 10
             # groups_of() puts several groups together only if all their text is at most REPEATED_BYTES
             if len(numbers) == 1 and most_text > REPEATED_BYTES and pays_off:

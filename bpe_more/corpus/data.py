@@ -1,4 +1,4 @@
-"""Files that aren't plain text: their kinds, JSON Lines, and compressed files.
+"""Files with texts in rows, and compressed files, even of plain text: their kinds, JSON Lines, and unpacking.
 
 Packages are imported when a file needs them: zstandard for .zst, pyarrow for Arrow and Parquet (in arrow.py).
 
@@ -31,7 +31,7 @@ def plain_json(line: bytes) -> Any:
 
 
 fast_json: Callable[[bytes], Any] = plain_json
-with contextlib.suppress(ImportError), all_delayed():  # orjson crashes if a signal's handler raises here
+with contextlib.suppress(ImportError), all_delayed():  # signals wait: orjson crashes if a handler raises here
     fast_json = importlib.import_module("orjson").loads
 # scan_json(text, 0) returns (value, its end), and takes no space before the value
 scan_json: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]

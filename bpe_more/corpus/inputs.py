@@ -1,6 +1,6 @@
 """Inputs that can't be read as they are: what they are, and the way out.
 
-Files are known by the ends of their names, and by their first bytes; objects by their types.
+Files are known by the ends of their names, and by their first bytes; folders by a file in them; objects by their types.
 
 Gives: check_path(), check_start(), check_plain(), check_file(), check_texts(): each refuses some inputs.
 Uses: slicing, errors, outputs.
@@ -112,7 +112,10 @@ def check_file(path: str, expected: str) -> None:
 
 
 def check_texts(texts: Any) -> None:
-    """Refuse an object that has columns, but isn't one; name the call that gives a column."""
+    """Refuse an object that has columns, but isn't one, and a dataset's table; name the call that gives a column."""
+    # `texts=dataset.data` is a datasets.table; select() and shuffle() don't change it
+    way = 'pass its dataset.with_format("arrow").iter(1000)'
+    require(type(texts).__module__ != "datasets.table", "a dataset's table may have other rows; {}", way)
     names = [f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(texts).__mro__]
     formatted = "datasets.Dataset" in names and texts.format["type"]  # slices_of_texts() checks such rows
     call = next(filter(None, map(COLUMNS.get, names)), None)

@@ -1,7 +1,7 @@
 """Slices of text: where a larger text may be cut without changing a word, and pipes in pieces.
 
 Gives: Slice; last_cut(), cut_stream(), slices_of_stream(); apply_to_texts(), which adds the place to an error;
-to_utf8() and join_surrogates(), for str; needs_data_module() and is_arrow(), which tell what other files read.
+to_utf8() and join_surrogates(), for str; needs_data_module() and is_arrow(), for inputs that other files read.
 Uses: choices, patterns.steps.
 """
 
@@ -79,9 +79,9 @@ class Slice(NamedTuple):
 
 
 def needs_data_module(path: str, options: choices.Options) -> bool:
-    """Tell if corpus/data.py reads a file: one that is compressed, or has texts in rows.
+    """Tell if corpus/data.py reads a file, because it is compressed, or has texts in rows.
 
-    It is here so that data.py is imported only if it is needed.
+    This function is here so that data.py is imported only if it is needed.
     """
     rows = () if options.column is None else (".jsonl", ".ndjson", ".json")
     return path.lower().endswith((".parquet", ".arrow", ".feather", ".gz", ".zst", *rows))
@@ -119,7 +119,7 @@ def apply_to_texts(work: Callable[[Sequence[bytes]], T], errors: str, part: Slic
     try:
         return work(texts)
     except UnicodeDecodeError as error:
-        # This is a part of a file, which is one text: texts of a call were str, which are valid.
+        # only a part of a file can be invalid, and it is one text; the texts of a call were str
         place = f"byte {part.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
         raise ValueError(f"{part.name}: not valid UTF-8 at {place}") from None
     except ValueError as error:

@@ -99,7 +99,7 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
     require(os.path.isdir(folder), "no folder {}; create it first, or name another file", folder)
     borders = border_ids(tokenizer, corpus.begin, corpus.end)
     if any(borders):
-        tokenizer = tokenizer.ordinary  # special tokens in documents are text then
+        tokenizer = tokenizer.ordinary  # special tokens in documents are text: only begin and end get their ids
     encoder = tokenizer.python_encoder() if corpus.options.engine == "python" else tokenizer.encoder
     encode_texts = functools.partial(encode_leaving_out, encoder, f"u{id_bytes}", corpus.options.errors)
     count = counting.special_counter(corpus.counted, encoder.in_c) if corpus.counted else None

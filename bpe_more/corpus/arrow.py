@@ -29,8 +29,8 @@ from bpe_more.errors import package, require
 LAYOUTS = {"string": "binary", "large_string": "large_binary", "string_view": "binary_view", "null": "null"}
 LAYOUTS |= {layout: layout for layout in LAYOUTS.values()}
 GROUP_BYTES = 8 << 20  # a worker reads row groups of Parquet up to this size; larger ones are read in parts
-# A row group is small in a file if its rows repeat long texts of a dictionary. If the rows could have more text than
-# this, the longest text in the dictionary is looked up, ...
+# A row group whose rows repeat long texts is small in the file, where these are in a dictionary. If its rows could have
+# more text than REPEATED_BYTES, the longest text in the dictionary is looked up, ...
 REPEATED_BYTES = 64 << 20
 BATCH_BYTES = 16 << 20  # ... and at most this much text is read at a time
 REPLACE_MAKES_IT = "errors='replace' makes it"
@@ -179,7 +179,7 @@ def arrays_of_bytes(strings: Any, slice_bytes: int) -> Iterator[Any]:
     # C trusts the places of texts, which other programs may have made. It checks UTF-8 itself, so these are bytes.
     values.validate(full=True)
     if indices is not None:
-        values = values.cast("large_binary")  # with places of 64 bits, which no part is too large for
+        values = values.cast("large_binary")  # its places have 64 bits, so no part is too large
         lengths = list(lengths_of(values))
     elif str(values.type) in ("binary", "large_binary"):
         yield values

@@ -1,6 +1,7 @@
 """What a user can choose in a call, how it is checked, and the engine that it means.
 
-Gives: Options, whose checked() is the one place for such checks; find_engine() and scanning_engine().
+Gives: Options, whose checked() is the one place for checks that need no input; find_engine(), engine_for() and
+scanning_engine(); lacking_in_c(), which says why Python scans.
 Uses: errors, patterns.steps.
 """
 
@@ -66,7 +67,10 @@ def engine_for(options: Options) -> Any:
 
 @functools.cache
 def find_engine() -> tuple[Any, str]:
-    """Return what bpe.find_engine does; signals wait: a handler's exception would be why there is no engine."""
+    """Return (engine, ""), (engine, why it only learns) or (None, why there is none).
+
+    Signals wait: bpe.find_engine would take an exception from a signal's handler for such a reason.
+    """
     with all_delayed():
         return bpe.find_engine()
 
@@ -74,7 +78,9 @@ def find_engine() -> tuple[Any, str]:
 def scanning_engine(options: Options) -> Any:
     """Return the C engine if it can split text by the pattern of a call, else None."""
     engine = engine_for(options)
-    return None if engine is None or engine.declines(options.pattern) else engine
+    if engine is None or engine.declines(options.pattern):  # declines() returns a reason, or ""
+        return None
+    return engine
 
 
 def lacking_in_c(pattern: Any) -> str:

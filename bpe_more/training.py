@@ -26,8 +26,8 @@ def train_bpe(input_path: bpe.Paths = None, vocab_size: int | None = None, speci
     input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input
     vocab_size        required; the maximum number of tokens: 256 bytes, special tokens, and merges
     special_tokens    a list of strings that get the ids from 256 on; text is split at them first
-    texts             instead of input_path, an iterable of strings, each a separate text; with bpe_more also
-                      a column of Arrow, or an iterable of them
+    texts             instead of input_path, an iterable of strings, each a separate text; or a column of Arrow,
+                      or an iterable of them
     pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for regex
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD,
                       and so do lone surrogates in texts
@@ -36,9 +36,8 @@ def train_bpe(input_path: bpe.Paths = None, vocab_size: int | None = None, speci
     workers           the maximum number of processes, or of threads if C counts; by default one per core.
                       Except on Linux, processes need `if __name__ == "__main__":` in a script
     engine            "python", "c", or "auto": C if it is built. The result is the same
-    progress          show progress on standard error, in one line, if bpe_more is here
-    column            the column of .parquet, .jsonl and .json files that has the texts, if bpe_more is here;
-                      None reads JSON as plain text
+    progress          show progress on standard error, in one line
+    column            the column of .parquet, .jsonl and .json files that has the texts; None reads JSON as plain text
 
     >>> train_bpe(texts=["low lower lowest"], vocab_size=258)[1]
     [(b'o', b'w'), (b'l', b'ow')]
@@ -55,7 +54,7 @@ def count_words(paths: bpe.Paths = None, special_tokens: bpe.Strings = None, *, 
                 pattern: str = "gpt2", errors: choices.Errors = "strict", workers: int | None = None,
                 engine: bpe.EngineName = "auto", progress: bool = False,
                 column: str | None = "text") -> dict[bytes, int]:
-    """Count words: the first half of bpe.train_bpe, whose docstring explains the arguments and errors.
+    """Count words: the first half of train_bpe, whose docstring explains the arguments and errors.
 
     >>> count_words(texts=["hi hi"], engine="python")
     {b'hi': 1, b' hi': 1}
@@ -67,7 +66,7 @@ def count_words(paths: bpe.Paths = None, special_tokens: bpe.Strings = None, *, 
 def train_from_counts(words: bpe.Counts | Iterable[tuple[bytes, int]], vocab_size: int,
                       special_tokens: bpe.Strings = None, *, min_word_count: int = 1, min_frequency: int = 1,
                       engine: bpe.EngineName = "auto", progress: bool = False) -> bpe.Model:
-    """Learn from counts of words: the second half of bpe.train_bpe, with the same result.
+    """Learn from counts of words: the second half of train_bpe, with the same result.
 
     So the counts of several corpora can be added up. words is a mapping, or an iterable of pairs (word,
     count), in which a word may come twice. Raises ValueError if a word isn't bytes, or a count is
@@ -86,9 +85,9 @@ def train_from_counts(words: bpe.Counts | Iterable[tuple[bytes, int]], vocab_siz
 def checked_counts(words: Any, special_tokens: Sequence[str]) -> Iterator[tuple[bytes, int]]:
     """Yield the pairs (word, count) of a mapping or an iterable; refuse the first bad pair.
 
-    A word with a special token in it is one, since text is split at special tokens.
+    A word with a special token in it is refused, too: text is split at special tokens, so it can't be a word.
     """
-    special = re.compile(b"|".join(re.escape(token.encode("utf-8")) for token in special_tokens) or b"x^")
+    special = re.compile(b"|".join(re.escape(token.encode("utf-8")) for token in special_tokens))
     if not isinstance(words, Iterable):
         raise TypeError(f"words must be a mapping of words to counts, or pairs (word, count), not {words!r:.60}")
     for pair in words.items() if isinstance(words, Mapping) else words:
@@ -101,13 +100,13 @@ def checked_counts(words: Any, special_tokens: Sequence[str]) -> Iterator[tuple[
         if not good:  # faster than a call of require() for each pair
             check_word_has_count(pair)
             raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
-        if special_tokens and special.search(word):
+        if special_tokens and special.search(word):  # without any, `special` would match every word
             raise ValueError(f"the word {word!r:.60} has a special token in it, so it can't come from text")
         yield pair
 
 
 def check_word_has_count(pair: object) -> None:
-    """Refuse a word alone, which may have two bytes, as a pair has two parts."""
+    """Refuse a word without a count. b"hi" could be unpacked like a pair, into 104 and 105."""
     if isinstance(pair, (str, bytes)):
         way = "for words without counts, pass {word.encode(): 1 for word in words}"
         raise TypeError(f"{pair!r:.60} is not a pair (word, count): {way}")
@@ -123,7 +122,7 @@ def learn_model(table: counting.WordTable, options: choices.Options) -> bpe.Mode
 
 
 def model_of(learned: Iterable[bpe.Learned], options: choices.Options) -> bpe.Model:
-    """Return (vocab, merges) for the results of learn()."""
+    """Return (vocab, merges) for the results of learn_with_progress()."""
     merges = [(left, right) for left, right, _, _ in learned]
     specials = [special.encode("utf-8") for special in options.special_tokens]
     return dict(enumerate([*bpe.BYTES, *specials, *map(b"".join, merges)])), merges

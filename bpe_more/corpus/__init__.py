@@ -1,7 +1,7 @@
 """Text from where it is: files, pipes, texts, columns of Arrow, Parquet, JSON Lines; counted and encoded on all cores.
 
-inputs      inputs that can't be read as they are, and the way out
 slicing     where text may be cut, and the slices
+inputs      inputs that can't be read as they are, and the way out
 arrow       columns in Arrow's memory, in files of Arrow, and in Parquet
 data        JSON Lines, and compressed files
 progress    one line with a share and the time left

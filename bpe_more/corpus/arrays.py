@@ -21,7 +21,8 @@ from bpe_more.errors import require
 from bpe_more.outputs import check_outputs, file_in_errors, new_files
 
 LONG_TEXT = 1 << 20  # characters of a text from which on encode() uses all cores
-PART_OF_TEXT, WINDOW_OF_TEXT = 512 << 10, 4 << 10  # of its parts, and of text in which a place to cut is looked for
+PART_OF_TEXT = 512 << 10  # characters of its parts
+WINDOW_OF_TEXT = 4 << 10  # characters in which a place to cut is looked for
 MOST_SPECIALS = 1000  # which are looked for at each place; with more of them, a long text is one part
 
 
@@ -49,8 +50,7 @@ def border_ids(tokenizer: Any, begin: str | None, end: str | None) -> list[bytes
         require(is_known, "{} must be a special token of the model ({:.200}), not {!r}", name, known, token)
         shared = token is not None and token in tokenizer.shared.values()
         require(not shared, "{} must not be {!r}: it is also a token of text, so text could forge it", name, token)
-        n_bytes = 0 if token is None else tokenizer.id_bytes
-        ids.append(tokenizer.special_ids.get(token, 0).to_bytes(n_bytes, sys.byteorder))
+        ids.append(b"" if token is None else tokenizer.special_ids[token].to_bytes(tokenizer.id_bytes, sys.byteorder))
     return ids
 
 
@@ -61,7 +61,10 @@ def encode_and_count(encode_texts: Callable[[Sequence[bytes]], Any], count: Call
 
 
 def encode_leaving_out(encoder: Any, kind: str, errors: str, texts: Sequence[bytes]) -> tuple[bytes, Any, int]:
-    """Encode texts as one array; return (ids, their ends, the number of bytes that errors="replace" has left out)."""
+    """Encode texts as one array; return (ids, their ends, the number of bytes left out).
+
+    Bytes without a token are an error, but are left out with errors="replace".
+    """
     left_out: list[int] | None = [] if errors == "replace" else None
     ids, ends = encoder.encode_texts(texts, kind, left_out)
     return ids, ends, sum(left_out or ())
@@ -86,7 +89,7 @@ def check_output_name(tokenizer: Any, name: str) -> None:
 def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: Sequence[bpe.FilePath] = ()) -> int:
     """Write the token ids of a corpus into a .npy or .bin file; return how many there are.
 
-    The corpus gets the number of documents, and of the special tokens in them that it names.
+    Sets n_documents, n_left_out, and n_specials (how often tokens of `counted` occur) of the corpus.
 
     inputs    files besides those of the corpus that the output must not replace
     """
@@ -97,14 +100,12 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
     require(os.path.isdir(folder), "no folder {}; create it first, or name another file", folder)
     borders = border_ids(tokenizer, corpus.begin, corpus.end)
     if any(borders):
-        tokenizer = tokenizer.ordinary
-    in_python = corpus.options.engine == "python"
-    encoder = tokenizer.python_encoder() if in_python else tokenizer.encoder
+        tokenizer = tokenizer.ordinary  # special tokens in documents are text: only begin and end get their ids
+    encoder = tokenizer.python_encoder() if corpus.options.engine == "python" else tokenizer.encoder
     encode_texts = functools.partial(encode_leaving_out, encoder, f"u{id_bytes}", corpus.options.errors)
-    in_threads = encoder.in_c
-    count = counting.special_counter(corpus.counted, in_threads) if corpus.counted else None
+    count = counting.special_counter(corpus.counted, encoder.in_c) if corpus.counted else None
     task = functools.partial(encode_and_count, encode_texts, count)
-    results = corpus.results(task, in_threads, "encoding")
+    results = corpus.results(task, encoder.in_c, "encoding")
     corpus.n_documents = sum(not corpus.has_rows(path) for path in corpus.paths)
     with new_files([output]) as [file], contextlib.closing(results), file_in_errors(output):
         header = bpe.npy_header(id_bytes, 0) if name.endswith(".npy") else b""
@@ -115,7 +116,8 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
             if isinstance(part, Border):
                 ids = borders[part.is_end]
             elif isinstance(part, SmallFiles) or part.first_text is not None:  # whole files or texts
-                corpus.n_documents += 0 if isinstance(part, SmallFiles) else len(ends)
+                if not isinstance(part, SmallFiles):  # files are counted already
+                    corpus.n_documents += len(ends)
                 ids = with_borders(ids, ends, id_bytes, borders) if any(borders) else ids
             file.write(ids)
         n_ids: int = (file.tell() - len(header)) // id_bytes

@@ -3,7 +3,9 @@
 In Arrow's memory, a column of strings is a block of UTF-8, and the places at which texts end. C takes the same, so it
 reads them where they are. Nobody may change that memory meanwhile: C checks it, and then relies on it.
 
-Gives: Texts, and TextRows, which are slices; slices_of_arrow(), slices_of_parquet(). pyarrow is imported if needed.
+Gives: Texts, a block as C takes it, and block_of(), which makes one; TextRows, a slice of such texts, for JSON Lines,
+too; slices_of_arrow(), slices_of_arrays(), slices_of_parquet(); open_arrow(), open_parquet(). pyarrow is imported if
+needed.
 Uses: choices, slicing, errors.
 """
 
@@ -27,9 +29,11 @@ from bpe_more.errors import package, require
 LAYOUTS = {"string": "binary", "large_string": "large_binary", "string_view": "binary_view", "null": "null"}
 LAYOUTS |= {layout: layout for layout in LAYOUTS.values()}
 GROUP_BYTES = 8 << 20  # a worker reads row groups of Parquet up to this size; larger ones are read in parts
-REPEATED_BYTES = 64 << 20  # from how much text on, if all rows of a group repeated one, its dictionary is looked at
-BATCH_BYTES = 16 << 20  # how much text the rows that are then read at a time have at most
-WAY = "errors='replace' makes it"
+# A row group whose rows repeat long texts is small in the file, where these are in a dictionary. If its rows could have
+# more text than REPEATED_BYTES, the longest text in the dictionary is looked up, ...
+REPEATED_BYTES = 64 << 20
+BATCH_BYTES = 16 << 20  # ... and at most this much text is read at a time
+REPLACE_MAKES_IT = "errors='replace' makes it"
 
 
 class Texts(Sequence[bytes]):
@@ -63,24 +67,28 @@ class TextRows(NamedTuple):
     def apply(self, work: Callable[[Any], Any], errors: str) -> tuple[int, Any]:
         """Return how many bytes the texts have, and work(texts); add the place to errors."""
         texts = self.texts(errors) if callable(self.texts) else self.texts
-        if errors == "replace":
+        if errors == "replace":  # in bytes of Arrow, of which only nulls have been replaced
             texts = block_of([text.decode("utf-8", "replace").encode("utf-8") for text in texts])
         try:
             return len(texts.data), work(texts)
         except UnicodeDecodeError as error:
             number = next(n for n, text in enumerate(texts) if text.decode("utf-8", "ignore").encode() != text)
-            raise ValueError(f"{self.place(self.first_text + number)}: {error}; {WAY} U+FFFD") from None
+            raise ValueError(f"{self.place(self.first_text + number)}: {error}; {REPLACE_MAKES_IT} U+FFFD") from None
         except ValueError as error:
-            raise ValueError(f"{self.place(self.first_text + getattr(error, 'number', 0))}: {error}") from None
+            number = getattr(error, "number", 0)  # encode_texts puts the number of its text on an error
+            raise ValueError(f"{self.place(self.first_text + number)}: {error}") from None
 
 
 @contextlib.contextmanager
 def errors_in(place: str) -> Iterator[None]:
-    """Put a place before errors of other packages. Those of the system have a number, and stay."""
+    """Put a place before errors of other packages. Those of the system, which have an errno, stay as they are."""
     try:
         yield
+    except (MemoryError, ImportError):
+        raise
     except Exception as error:
-        if isinstance(error, (MemoryError, ImportError)) or type(error) is ValueError or getattr(error, "errno", None):
+        is_ours = type(error) is ValueError  # pyarrow raises subclasses
+        if is_ours or getattr(error, "errno", None):
             raise
         line = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"{place}: {line:.200}") from None
@@ -118,39 +126,42 @@ def slices_of_arrays(name: str, arrays: Iterable[Any], slice_bytes: int, errors:
     """Cut arrays into slices; `row` is the number of the first text."""
     concat_arrays = package("pyarrow", "text in Arrow's memory").concat_arrays
     place = functools.partial("{}[{}]".format, name)
-    for blocks in neighbors(checked_blocks(place, arrays, slice_bytes, errors, row), slice_bytes):
-        for texts in cut(blocks[0] if len(blocks) == 1 else concat_arrays(blocks), slice_bytes):
+    for group in grouped(checked_arrays(place, arrays, slice_bytes, errors, row), slice_bytes):
+        for texts in cut(group[0] if len(group) == 1 else concat_arrays(group), slice_bytes):
             yield TextRows(place, texts, row)
             row += len(texts)
 
 
-def checked_blocks(place: Callable[[int], str], arrays: Iterable[Any], slice_bytes: int, errors: str,
+def checked_arrays(place: Callable[[int], str], arrays: Iterable[Any], slice_bytes: int, errors: str,
                    row: int) -> Iterator[Any]:
     """Yield arrays as arrays of bytes without nulls; `row` is the number of the first text."""
-    for column in filter(len, arrays):
-        require(is_text(column.type), "{}: text must be a str, not {}", place(row), column.type)
+    for strings in filter(len, arrays):
+        require(is_text(strings.type), "{}: text must be a str, not {}", place(row), strings.type)
         with errors_in(place(row)):
-            for block in blocks_of(column, slice_bytes):
-                if block.null_count and errors != "replace":
-                    null = place(row + block.is_valid().index(False).as_py())
-                    raise ValueError(f"{null}: text must be a str, not null; {WAY} an empty one")
-                yield block.fill_null(b"") if block.null_count else block
-                row += len(block)
+            for part in arrays_of_bytes(strings, slice_bytes):
+                if part.null_count and errors != "replace":
+                    null = place(row + part.is_valid().index(False).as_py())
+                    raise ValueError(f"{null}: text must be a str, not null; {REPLACE_MAKES_IT} an empty one")
+                yield part.fill_null(b"") if part.null_count else part
+                row += len(part)
 
 
-def neighbors(blocks: Iterable[Any], slice_bytes: int) -> Iterator[list[Any]]:
-    """Collect arrays of one type that fit into a slice: a task for each text would take longer than its words."""
+def grouped(arrays: Iterable[Any], slice_bytes: int) -> Iterator[list[Any]]:
+    """Collect arrays of one type until they fill a slice.
+
+    Arrays may have a single text, and a task for each would take longer than counting its words.
+    """
     collected: list[Any] = []
     n_bytes = n_texts = 0
-    for block in blocks:
-        n_bytes += block.nbytes
-        n_texts += len(block)
+    for part in arrays:
+        n_bytes += part.nbytes
+        n_texts += len(part)
         is_more = n_bytes > slice_bytes or n_texts > slicing.SLICE_TEXTS
-        if collected and (is_more or block.type != collected[0].type):
+        if collected and (is_more or part.type != collected[0].type):
             yield collected
             collected = []
-            n_bytes, n_texts = block.nbytes, len(block)
-        collected.append(block)
+            n_bytes, n_texts = part.nbytes, len(part)
+        collected.append(part)
     if collected:
         yield collected
 
@@ -160,22 +171,22 @@ def is_text(kind: Any) -> bool:
     return str(kind.value_type if str(kind).startswith("dictionary<") else kind) in LAYOUTS
 
 
-def blocks_of(column: Any, slice_bytes: int) -> Iterator[Any]:
+def arrays_of_bytes(strings: Any, slice_bytes: int) -> Iterator[Any]:
     """Yield an array as arrays of bytes. What has another layout than in C is copied, some texts at a time."""
-    indices = getattr(column, "indices", None)  # of a dictionary
-    words = column if indices is None else column.dictionary
-    words = words.view(LAYOUTS[str(words.type)])
+    indices = getattr(strings, "indices", None)  # of a dictionary
+    values = strings if indices is None else strings.dictionary
+    values = values.view(LAYOUTS[str(values.type)])
     # C trusts the places of texts, which other programs may have made. It checks UTF-8 itself, so these are bytes.
-    words.validate(full=True)
+    values.validate(full=True)
     if indices is not None:
-        words = words.cast("large_binary")
-        lengths = list(lengths_of(words))
-    elif str(words.type) in ("binary", "large_binary"):
-        yield words
+        values = values.cast("large_binary")  # its places have 64 bits, so no part is too large
+        lengths = list(lengths_of(values))
+    elif str(values.type) in ("binary", "large_binary"):
+        yield values
         return
-    for start in range(0, len(column), slicing.SLICE_TEXTS):
+    for start in range(0, len(strings), slicing.SLICE_TEXTS):
         if indices is None:
-            part = words.slice(start, slicing.SLICE_TEXTS)
+            part = values.slice(start, slicing.SLICE_TEXTS)
             sizes = lengths_of(part)
         else:
             part = indices.slice(start, slicing.SLICE_TEXTS)
@@ -185,39 +196,39 @@ def blocks_of(column: Any, slice_bytes: int) -> Iterator[Any]:
         while row < len(part):
             stop = bisect.bisect_left(ends, ends[row] + slice_bytes, row + 1, len(part))
             rows = part.slice(row, stop - row)
-            yield rows.cast("large_binary") if indices is None else words.take(rows)
+            yield rows.cast("large_binary") if indices is None else values.take(rows)
             row = stop
 
 
-def lengths_of(block: Any) -> Iterable[int]:
+def lengths_of(values: Any) -> Iterable[int]:
     """Return how many bytes each text of an array of bytes has. That of a null may be any."""
-    if str(block.type) == "null":
-        return [0] * len(block)
-    if str(block.type) == "binary_view":  # the first of the four numbers of a view
+    if str(values.type) == "null":
+        return [0] * len(values)
+    if str(values.type) == "binary_view":  # the first of the four numbers of a view
         views = array("I")
-        views.frombytes(block.buffers()[1][16 * block.offset : 16 * (block.offset + len(block))])
+        views.frombytes(values.buffers()[1][16 * values.offset : 16 * (values.offset + len(values))])
         return views[::4]
-    places = places_of(block)
+    places = places_of(values)
     return map(operator.sub, places[1:], places)
 
 
-def places_of(block: Any) -> array[int]:
+def places_of(values: Any) -> array[int]:
     """Return the places of the texts of an array of bytes, and the end of the last one."""
-    places = array("i" if str(block.type) == "binary" else "q")
-    first = block.offset * places.itemsize
+    places = array("i" if str(values.type) == "binary" else "q")
+    first = values.offset * places.itemsize
     # No memoryview: before Python 3.12.4, one in the traceback of an error crashes the garbage collector.
-    places.frombytes(block.buffers()[1][first : first + (len(block) + 1) * places.itemsize])
+    places.frombytes(values.buffers()[1][first : first + (len(values) + 1) * places.itemsize])
     return places
 
 
-def cut(block: Any, slice_bytes: int) -> Iterator[Texts]:
+def cut(values: Any, slice_bytes: int) -> Iterator[Texts]:
     """Cut an array of bytes into texts of about slice_bytes."""
-    data = block.buffers()[2] or b""
-    ends = places_of(block)
+    data = values.buffers()[2] or b""
+    ends = places_of(values)
     row = 0
-    while row < len(block):
+    while row < len(values):
         start = ends[row]
-        stop = bisect.bisect_left(ends, start + slice_bytes, row + 1, min(row + slicing.SLICE_TEXTS, len(block)))
+        stop = bisect.bisect_left(ends, start + slice_bytes, row + 1, min(row + slicing.SLICE_TEXTS, len(values)))
         yield Texts(data[start : ends[stop]], array("Q", map((-start).__add__, ends[row + 1 : stop + 1])))
         row = stop
 
@@ -282,15 +293,19 @@ def slices_of_parquet(path: str, slice_bytes: int, options: choices.Options) -> 
         leaf = [file.schema.column(number).path for number in range(len(file.schema))].index(column)
         row = 0
         for numbers, size, n_rows in groups_of(file.metadata, leaf, slice_bytes):
-            most = slicing.SLICE_TEXTS
+            most = slicing.SLICE_TEXTS  # rows at a time
             is_large = size > GROUP_BYTES or n_rows > most
-            # A group of 8 MB has few rows of 1 KB or more: to look at its dictionary would take as long as to read it.
-            if len(numbers) == 1 and n_rows * size > REPEATED_BYTES and (is_large or size < n_rows << 10):
+            most_text = n_rows * size  # if each row repeats one long text
+            # rows with 1 KB or more each in the file are few, and are read as fast as their dictionary
+            pays_off = is_large or size < n_rows << 10
+            # groups_of() puts several groups together only if all their text is at most REPEATED_BYTES
+            if len(numbers) == 1 and most_text > REPEATED_BYTES and pays_off:
                 with errors_in(f"{path}[{row}] or later"):
                     longest = longest_repeated(path, column, file.metadata, numbers)
                 most = min(most, max(1, BATCH_BYTES // longest))
             if is_large or n_rows > most:
-                most = max(1, min(n_rows * slice_bytes // max(size, 1), most))
+                rows_of_slice = n_rows * slice_bytes // max(size, 1)  # on average
+                most = max(1, min(rows_of_slice, most))
                 batches = file.iter_batches(most, numbers, [column], use_threads=False)
                 arrays = (batch.column(column) for batch in batches)
                 yield from slices_of_arrays(path, arrays, slice_bytes, options.errors, row)
@@ -301,12 +316,12 @@ def slices_of_parquet(path: str, slice_bytes: int, options: choices.Options) -> 
 
 
 def longest_repeated(path: str, column: str | None, metadata: Any, numbers: Sequence[int]) -> int:
-    """Return how many bytes the longest text in the dictionary of a row group has, at least 1. Rows may repeat it."""
+    """Return how many bytes the longest text in the dictionary of a row group has; at least 1, as a divisor."""
     with open_parquet(path, column, metadata, dictionaries=True) as file:
         # With the first row comes its dictionary, which has the texts of the whole group.
         texts = next(file.iter_batches(1, numbers, [column], use_threads=False)).column(column)
-        words = getattr(texts, "dictionary", texts)
-        return max(lengths_of(words.view(LAYOUTS[str(words.type)])), default=0) or 1
+        values = getattr(texts, "dictionary", texts)
+        return max(lengths_of(values.view(LAYOUTS[str(values.type)])), default=0) or 1
 
 
 def groups_of(metadata: Any, leaf: int, slice_bytes: int) -> Iterator[tuple[list[int], int, int]]:
@@ -335,5 +350,6 @@ def read_groups(path: str, column: Any, metadata: Any, numbers: Sequence[int], r
     with errors_in(f"{path}[{row}] or later"), open_parquet(path, column, metadata) as file:
         texts = file.read_row_groups(numbers, [column], use_threads=False).column(column)
         array = texts.chunk(0) if texts.num_chunks == 1 else texts.combine_chunks()  # which copies even a single one
+    # one slice: groups that workers read have at most SLICE_TEXTS rows
     [rows] = slices_of_arrays(path, [array], sys.maxsize, errors, row)
     return rows.texts

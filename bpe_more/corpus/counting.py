@@ -1,6 +1,7 @@
 """Counting words, and learning from the counts, in C or in Python.
 
-Gives: new_table() and WordTable; count_texts(); learn(); special_counter().
+Gives: new_table() and WordTable; count_texts(), and scan_normalized(), which normalizes text for C; special_counter();
+learn_from_table() and learn_with_progress().
 Uses: choices, progress, patterns.steps.
 """
 
@@ -22,7 +23,10 @@ from bpe_more.patterns.steps import Normalizer
 
 
 def scan_normalized(table: Any, normalizer: Normalizer, options: choices.Options, texts: Sequence[bytes]) -> Any:
-    """Count the words of normalized texts in a table of C; return the counts of those that Python splits, or None."""
+    """Count the words of normalized texts in a table of C.
+
+    Python counts texts in which normalizing makes or breaks special tokens. Returns their counts, or None.
+    """
     normalized = list(map(normalizer.normalized, texts))
     table.scan_all([text for text in normalized if text is not None])
     others = [text for text, result in zip(texts, normalized) if result is None]
@@ -32,10 +36,13 @@ def scan_normalized(table: Any, normalizer: Normalizer, options: choices.Options
 class WordTable(collections.Counter[bytes]):
     """Words and their counts. Tables in C have add(), copy(), which returns a dict, and len() as well."""
 
-    n_bytes = 0  # in words, counting every occurrence
+    n_bytes = 0  # in words that add() has added, counting every occurrence; text can't have 2**63 bytes
 
     def add(self, pairs: Iterable[tuple[bytes, int]]) -> None:
-        """Add the counts of words. Raises OverflowError if C's numbers of 64 bits could not hold those of pairs."""
+        """Add the counts of words.
+
+        Raises OverflowError for 2**63 bytes of words or more, because C counts pairs of tokens in 64 bits.
+        """
         n_bytes = self.n_bytes
         for word, count in pairs:
             number = operator.index(count)  # a sum of numpy's integers would wrap around
@@ -52,22 +59,15 @@ class WordTable(collections.Counter[bytes]):
 
 
 def new_table(options: choices.Options) -> Any:
-    """Return an empty table of words: C's, whose pattern is not used, unless C only learns, or is not used."""
+    """Return an empty table for counts from elsewhere: C's, or a WordTable if it only learns, or isn't used."""
     engine = choices.engine_for(options)
-    return engine.words((), "gpt2") if engine and not engine.only_learns else WordTable()
-
-
-
-
-def learn_with_progress(table: Any, options: choices.Options) -> Iterator[bpe.Learned]:
-    """Learn merges from a table of words, which is used up; yield them with their counts, best first."""
-    merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
-    merges = learn_from_table(table, options)
-    return progress.with_progress(merges, options.progress, progress.learning_progress(merges_wanted))
+    if engine and not engine.only_learns:
+        return engine.words((), "gpt2")  # which splits no text, so any pattern will do
+    return WordTable()
 
 
 def special_counter(special_tokens: Sequence[str], in_threads: bool) -> Callable[[Sequence[bytes]], int]:
-    """Return a function that counts special tokens in texts: C's, or for other processes one that they can get."""
+    """Return a function that counts special tokens in texts: C's, or for processes Python's, which can be pickled."""
     engine = choices.find_engine()[0] if in_threads else None
     if engine and not engine.only_learns:
         return engine.special_counter(special_tokens)  # type: ignore[no-any-return]
@@ -89,19 +89,29 @@ def count_texts(texts: Iterable[bytes], options: choices.Options) -> dict[bytes,
     return {word.encode("utf-8"): count for word, count in counts.items()}
 
 
-def learn_from_table(table: WordTable, options: choices.Options) -> Iterator[bpe.Learned]:
+def learn_from_table(table: Any, options: choices.Options) -> Iterator[bpe.Learned]:
     """Learn merges from a table of words, which is used up; yield them with their counts, best first."""
-    merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
     engine = choices.engine_for(options)
     learn_with = engine.learn if engine else learn_in_python
-    return learn_with(table, merges_wanted, options.min_frequency, options.min_word_count)
+    return learn_with(table, merges_wanted(options), options.min_frequency, options.min_word_count)
 
 
-def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int,
+def learn_with_progress(table: Any, options: choices.Options) -> Iterator[bpe.Learned]:
+    """Do what learn_from_table does, and show progress."""
+    merges = learn_from_table(table, options)
+    return progress.with_progress(merges, options.progress, progress.learning_progress(merges_wanted(options)))
+
+
+def merges_wanted(options: choices.Options) -> int:
+    """Return how many merges fill the vocabulary."""
+    return options.vocab_size - 256 - len(options.special_tokens)  # type: ignore[no-any-return]
+
+
+def learn_in_python(table: WordTable, most_merges: int, min_frequency: int,
                     min_word_count: int = 1) -> Iterator[bpe.Learned]:
-    """Return the results of learn_merges that are wanted and frequent enough; the table is used up."""
+    """Return the merges of bpe.learn_from_bytes that are wanted and frequent enough; the table is used up."""
     words = {word: count for word, count in table.items() if count >= min_word_count}
     table.clear()  # the learner needs the memory
-    merges = itertools.islice(bpe.learn_from_bytes(words), merges_wanted)
-    # no merge has a higher count than the one before it
+    merges = itertools.islice(bpe.learn_from_bytes(words), most_merges)
+    # no merge has a higher count, which is merge[2], than the one before it
     return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)

@@ -1,4 +1,4 @@
-"""Files that aren't plain text: their kinds, JSON Lines, and compressed files.
+"""Files with texts in rows, and compressed files, even of plain text: their kinds, JSON Lines, and unpacking.
 
 Packages are imported when a file needs them: zstandard for .zst, pyarrow for Arrow and Parquet (in arrow.py).
 
@@ -31,7 +31,7 @@ def plain_json(line: bytes) -> Any:
 
 
 fast_json: Callable[[bytes], Any] = plain_json
-with contextlib.suppress(ImportError), all_delayed():  # orjson crashes if a signal's handler raises here
+with contextlib.suppress(ImportError), all_delayed():  # signals wait: orjson crashes if a handler raises here
     fast_json = importlib.import_module("orjson").loads
 # scan_json(text, 0) returns (value, its end), and takes no space before the value
 scan_json: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
@@ -48,8 +48,8 @@ BOM = b"\xef\xbb\xbf"  # a byte-order mark
 def kind_of(path: str, options: choices.Options) -> tuple[str, str]:
     """Return two endings of a path, or "" for each: one of KINDS, and that of a compressed file."""
     kinds = "|".join(map(re.escape, KINDS))
-    match = re.fullmatch(rf"(?s).*?({kinds})?(\.gz|\.zst)?", path.lower())
-    kind, packing = match.groups("") if match and slicing.is_data(path, options) else ("", "")
+    endings: Any = re.fullmatch(rf"(?s).*?({kinds})?(\.gz|\.zst)?", path.lower())  # which matches any path
+    kind, packing = endings.groups("")
     return ("" if options.column is None and kind not in COLUMNAR else kind), packing
 
 
@@ -191,7 +191,7 @@ def read_each_line(path: str, lines: bytes, first: int, column: Any, errors: str
             try:
                 texts.append(text_of_line(line, column, errors))
             except UnicodeError as error:
-                raise ValueError(f"{path}, line {number}: {error}; {arrow.WAY} U+FFFD") from None
+                raise ValueError(f"{path}, line {number}: {error}; {arrow.REPLACE_MAKES_IT} U+FFFD") from None
             except (json.JSONDecodeError, RecursionError) as error:
                 text = f"not JSON: {getattr(error, 'msg', error)} in column {getattr(error, 'colno', 1)}"
                 if isinstance(error, ValueError) and line.rstrip().endswith((b"{", b"[", b",", b":")):
@@ -211,7 +211,7 @@ def text_of_line(line: bytes, column: Any, errors: str) -> bytes:
     require(isinstance(row, dict), "not an object with the key {!r}, but {!r:.60}", column, row)
     text = row.get(column)
     if text is None and (errors == "replace" or column in row):
-        require(errors == "replace", "text must be a str, not null; {} an empty one", arrow.WAY)
+        require(errors == "replace", "text must be a str, not null; {} an empty one", arrow.REPLACE_MAKES_IT)
         return b""
     if not isinstance(text, str):
         strings = [name for name, value in row.items() if isinstance(value, str)]

@@ -1,6 +1,6 @@
 """Inputs that can't be read as they are: what they are, and the way out.
 
-Files are known by the ends of their names, and by their first bytes; objects by their types.
+Files are known by the ends of their names, and by their first bytes; folders by a file in them; objects by their types.
 
 Gives: check_path(), check_start(), check_plain(), check_file(), check_texts(): each refuses some inputs; files_in() and
 expanded(), for folders and patterns.
@@ -44,7 +44,7 @@ START_BYTES = 1 << 10
 STARTS = [  # at which byte, what is there, and in which format
     (0, b"\x1f\x8b", "gzip"),
     (0, b"\x28\xb5\x2f\xfd", "zstd"),
-    (0, b"PAR1\x15", "Parquet"),  # a word may begin with PAR1
+    (0, b"PAR1\x15", "Parquet"),  # PAR1 alone may begin a text; \x15 begins the header of the page that comes next
     (0, b"ARROW1\0\0", "Arrow"),
     (0, b"\xff\xff\xff\xff", "Arrow"),  # a stream
     (0, b"\xfd7zXZ\0", "xz"),
@@ -53,7 +53,7 @@ STARTS = [  # at which byte, what is there, and in which format
     (257, b"ustar", "a tar archive"),
     (0, b"version https://git-lfs.github.com/spec/", "a pointer of Git LFS"),
 ]
-SAVED = {  # a file in a folder of datasets, and the files with the rows
+SAVED = {  # the file that marks a folder saved by the library datasets, and the files with its rows
     "dataset_info.json": "data-*.arrow",
     "dataset_dict.json": os.path.join("*", "data-*.arrow"),
 }
@@ -65,13 +65,13 @@ COLUMNS = {  # the call that gives a column, for objects that aren't one
     "pyarrow.ParquetDataset": 'texts.read(columns=["text"])',
     "datasets.Dataset": f"texts.{ARROW}",
     "datasets.IterableDataset": f"texts.{ARROW}",
-    "pandas.DataFrame": 'texts["text"]',  # before pandas 2.2: later ones are Arrow's, too
+    "pandas.DataFrame": 'texts["text"]',  # before pandas 2.2; is_arrow() lets later ones through
     "dask.DataFrame": 'texts["text"]',
 }
 
 
 def error(path: str, what: str) -> ValueError:
-    """Return the error for an input in a format that can't be read there."""
+    """Return the error for an input in a format that isn't read under its name."""
     way = WAYS[what]
     if re.search(r"\.(jsonl|ndjson|json)\b", path.lower()):
         way = way.replace("| bpe-py - ...", "| bpe-py - ... --as jsonl")
@@ -79,7 +79,7 @@ def error(path: str, what: str) -> ValueError:
 
 
 def check_path(path: str) -> None:
-    """Refuse the path of a file whose name says that it can't be read, a folder of datasets, and a URL."""
+    """Refuse a file whose name says that it can't be read, a folder that the library datasets has saved, and a URL."""
     name = path.lower()
     for ending, what in ENDINGS.items():
         if name.endswith(ending):
@@ -118,14 +118,17 @@ def expanded(paths: Iterable[str]) -> list[str]:
 
 
 def check_start(path: str, start: bytes, expected: str = "") -> None:
-    """Refuse an input whose first bytes are those of a format that isn't read there."""
+    """Refuse an input whose first bytes are those of a format other than the expected one."""
     for place, magic, what in STARTS:
         if start.startswith(magic, place) and what != expected:
             raise error(path, what)
 
 
 def check_plain(path: str, start: bytes) -> None:
-    """Refuse JSON Lines, too: an object that ends in the first line, or a line that doesn't end."""
+    """Refuse JSON Lines, too, which the name of a pipe doesn't show.
+
+    They begin with an object that ends in its first line, or whose first line is longer than `start`.
+    """
     check_start(path, start)
     if re.match(rb'(\xef\xbb\xbf)?\s*\{[ \t]*"[^\n]*(\}\s*\n|\Z)', start):
         raise error(path, "JSON Lines")
@@ -138,9 +141,12 @@ def check_file(path: str, expected: str) -> None:
 
 
 def check_texts(texts: Any) -> None:
-    """Refuse an object that has columns, but isn't one; name the call that gives a column."""
+    """Refuse an object that has columns, but isn't one, and a dataset's table; name the call that gives a column."""
+    # `texts=dataset.data` is a datasets.table; select() and shuffle() don't change it
+    way = 'pass its dataset.with_format("arrow").iter(1000)'
+    require(type(texts).__module__ != "datasets.table", "a dataset's table may have other rows; {}", way)
     names = [f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(texts).__mro__]
-    formatted = "datasets.Dataset" in names and texts.format["type"]  # its rows may be Arrow's
+    formatted = "datasets.Dataset" in names and texts.format["type"]  # slices_of_texts() checks such rows
     call = next(filter(None, map(COLUMNS.get, names)), None)
     if {"datasets.DatasetDict", "datasets.IterableDatasetDict"} & set(names):
         keys = ", ".join(map(repr, texts))

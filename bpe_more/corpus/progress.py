@@ -51,20 +51,20 @@ def rounded_up(seconds: float) -> str:
 def learning_progress(merges_wanted: int) -> Callable[[int], str]:
     """Return describe(n) for with_progress(): how many merges are made, and how long the rest may take.
 
-    Merges become faster, so the time per merge since an earlier one, among the first half, gives an upper
-    bound. On English, Chinese and code, from a tenth of the merges on, the bound was 1 to 6 times the time that was
-    really left; before that, up to 70 times.
+    Merges become faster. So the time per merge, measured since a merge in the first half of those made so far, gives an
+    upper bound. On English, Chinese and code, from a tenth of the merges on, the bound was 1 to 6 times the time that
+    was really left; before that, up to 70 times.
     """
-    marks = [(0, time.monotonic())]  # (merges made, when), and later again when twice as many are made
+    marks = [(0, time.monotonic())]  # (merges made, when), one more each time that their number has doubled
 
     def describe(n: int) -> str:
         text = f"learning merges: {n:,} of {merges_wanted:,}"
         now = time.monotonic()
-        if n >= 2 * marks[-1][0]:
+        if n >= 2 * marks[-1][0]:  # also at n = 0, so there are always two marks
             marks.append((n, now))
         if 10 * n <= merges_wanted:
             return f"{text} (the first ones take longest)"
-        made, then = marks[-2]
+        made, then = marks[-2]  # at most half of n
         seconds = (now - then) / (n - made) * (merges_wanted - n)
         return f"{text}, up to {rounded_up(seconds)} left"
 

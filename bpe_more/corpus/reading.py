@@ -1,9 +1,10 @@
-"""The files or texts of a call, read and worked on by all cores; Ctrl-C ends it at any time.
+"""The files or texts of a call, read and worked on by all cores.
 
-What a slice is, and where text is cut, is in slicing.py. Workers read their parts of files themselves, and small files
-share a slice.
+What a slice is, and where text is cut, is in slicing.py. Workers read their parts of files themselves (but pipes,
+compressed files and large row groups are read before), and small files share a slice.
 
-Gives: Corpus, with results() of any work on text, and count(); check_column().
+Gives: Corpus, with results() of any work on text, and count(); SmallFiles and Border, which are slices, too;
+apply_to_slice() and check_column().
 Uses: choices, arrow, counting, data, inputs, progress, slicing, errors, outputs, patterns.steps, workers.
 """
 
@@ -33,8 +34,6 @@ T = TypeVar("T")
 SLICE_BYTES_IN_C = 2 << 20  # how much text a thread counts or encodes at a time
 BATCH_BYTES = 256 << 10  # the same for encode_batch, whose texts are already in memory
 SLICE_FILES = 256  # how many small files a slice has at most
-# workers.MOST_WORKERS is the most, also for threads and on all systems (but in a container with a quota of more cores,
-# count() may start more threads).
 
 
 class SmallFiles(tuple[slicing.Slice, ...]):
@@ -53,19 +52,19 @@ class Border:
 
 
 class Corpus:
-    """The files or texts of a call. In a slice of a file, texts are empty until a worker reads them.
+    """The files or texts of a call. Raises ValueError or OSError if they can't be read.
 
-    Raises ValueError or OSError if they can't be read.
+    encode_corpus() in arrays.py keeps numbers of what it has encoded here.
     """
 
     def __init__(self, paths: bpe.Paths, texts: bpe.Strings, options: choices.Options, begin: str | None = None,
                  end: str | None = None) -> None:
-        self.paths: list[str]
+        self.paths: list[str] = []
         self.texts: Iterable[Any]
         if paths is not None:
-            paths = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else list(paths)
-            for path in map(os.fsdecode, paths):
-                inputs.check_path(path)
+            for path in [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths:
+                self.paths.append(os.fsdecode(path))
+                inputs.check_path(self.paths[-1])
         elif not isinstance(texts, (list, tuple)):
             inputs.check_texts(texts)
         try:
@@ -75,17 +74,17 @@ class Corpus:
                 error.strerror = f"{error.strerror} (to pass strings instead of files: texts=[...])"
                 error.filename = f"{error.filename:.100}"
             raise
-        self.check_table(texts)
-        if any(slicing.is_data(path, options) for path in self.paths):
-            with all_delayed():
+        if any(slicing.needs_data_module(path, options) for path in self.paths):
+            with all_delayed():  # signals: none may interrupt an import
                 from bpe_more.corpus import data  # only now: few calls need it
             data.check_files(self.paths, options)
         check_column(self.paths, options)
-        if options.engine == "c" and not choices.find_engine()[1]:  # else C only learns
+        _, why_only_learns = choices.find_engine()
+        if options.engine == "c" and not why_only_learns:  # if it only learns, Python scans, with any pattern
             lacks = choices.lacking_in_c(options.pattern)
             require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
         # 0 for pipes, files in /proc, empty files, and files that have another size than their text
-        no_size = [path == "-" or slicing.is_data(path, options) for path in self.paths]
+        no_size = [path == "-" or slicing.needs_data_module(path, options) for path in self.paths]
         self.sizes = [0 if none else os.stat(path).st_size for path, none in zip(self.paths, no_size)]
         self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
         self.begin, self.end = begin, end  # the special tokens around each encoded document
@@ -96,35 +95,19 @@ class Corpus:
         self.n_specials = 0
         self.n_left_out = 0  # bytes without a token, which encode_corpus has left out
 
-    def check_table(self, texts: Any) -> None:
-        """Refuse a table of datasets; read a Series from Arrow's memory if its strings are there."""
-        # `texts=dataset.data` is a datasets.table; select() and shuffle() don't change it
-        way = 'pass its dataset.with_format("arrow").iter(1000)'
-        require(type(texts).__module__ != "datasets.table", "a dataset's table may have other rows; {}", way)
-        # a Series: take_input has put all else of Arrow into a list
-        if texts is self.texts and slicing.is_arrow(texts):
-            dtype: Any = getattr(texts, "dtype", None)
-            storage = getattr(dtype, "storage", str(dtype))
-            if storage not in ("object", "python") and importlib.util.find_spec("pyarrow"):
-                self.texts = [texts]
-
     def take_input(self, paths: bpe.Paths, texts: bpe.Strings, options: choices.Options) -> None:
         """Check that paths or texts can be read, before any is."""
         require((paths is None) != (texts is None), "pass either the path of a file or texts=..., and not both")
         require(not isinstance(texts, (str, bytes)), "texts must be an iterable of strings, not one string")
-        self.paths = []
-        if paths is not None:
-            listed = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths
-            self.paths = [os.fsdecode(path) for path in listed]
-            require(self.paths, "no file: the list of paths is empty")
+        require(paths is None or self.paths, "no file: the list of paths is empty")
         for path in self.paths:
             if path not in outputs.STDIN:
                 os.stat(path)  # a missing file is an error before the first one is read
             if os.path.isdir(path):
                 raise ValueError(f"{path} is a folder; name its files: glob.glob({inputs.files_in(path)!r})")
         self.texts = () if texts is None else texts
-        if slicing.is_arrow(texts) and not hasattr(type(texts), "dtype"):  # a Series also yields strings
-            self.texts = [texts]
+        if is_read_from_arrow(texts):
+            self.texts = [texts]  # slices_of_texts() takes columns of Arrow, too
         self.options = options
         self.n_slices = 0  # how many have been read; 0 means that there was no text
 
@@ -140,7 +123,7 @@ class Corpus:
 
         task = functools.partial(apply_to_slice, work, self.options.errors)
         slice_bytes = slice_bytes or (SLICE_BYTES_IN_C if in_threads else slicing.SLICE_BYTES)
-        most_workers = min(self.options.workers or most_workers, most_workers)
+        most_workers = min(self.options.workers or most_workers, most_workers)  # a user can choose fewer
         results = workers.run_tasks(task, self.slices(slice_bytes), in_threads, most_workers)
         # After Ctrl-C, a notebook keeps the traceback, and with it all generators. The pool of workers
         # would live on if they weren't closed, here and by those that call results().
@@ -161,14 +144,14 @@ class Corpus:
         yield from slices_of_texts(self.texts, slice_bytes, self.options.errors)
         small = slice_bytes // 8  # a task takes time to be handed out, and a large one delays others
         for are_small, group in itertools.groupby(self.begun_files(), lambda pair: 0 < pair[1] < small):
-            if are_small:
+            if are_small:  # without borders: encode_corpus puts begin and end around each of these texts itself
                 yield from slices_of_small_files((path for path, _ in group), small)
                 continue
             for path, size in group:
                 is_document = not self.has_rows(path)
                 if is_document and self.begin is not None:
                     yield Border(False)
-                if slicing.is_data(path, self.options):
+                if slicing.needs_data_module(path, self.options):
                     from bpe_more.corpus import data
 
                     yield from data.slices_of_file(path, slice_bytes, self.options)
@@ -187,7 +170,7 @@ class Corpus:
 
     def has_rows(self, path: str) -> bool:
         """Tell if a file has rows, each of which is a document."""
-        if not slicing.is_data(path, self.options):
+        if not slicing.needs_data_module(path, self.options):
             return False
         from bpe_more.corpus import data
 
@@ -196,13 +179,13 @@ class Corpus:
     def count(self) -> Any:  # in C, a table with the methods of a WordTable
         """Count words in a table of the C engine, or in a WordTable if C can't be used."""
         options = self.options
-        form, pattern = after_form(options.pattern)
+        form, pattern = after_form(options.pattern)  # of ("NFC", "qwen2"), "NFC" and "qwen2"
         counts = WordTable()  # what Python counts
         engine = choices.scanning_engine(options._replace(pattern=pattern))
         if engine:
             table = engine.words(options.special_tokens, pattern)
             # one thread for each 16 MB of text, or for each core if the size isn't known: each thread has its
-            # own table, and all tables are merged at the end
+            # own table, and all tables are merged at the end. run_tasks() starts no more threads than there are cores.
             most_workers = self.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if self.n_bytes else workers.MOST_WORKERS
             # one thread collects texts; the smaller their slices are, the sooner the others begin
             slice_bytes = SLICE_BYTES_IN_C if self.paths else slicing.SLICE_BYTES // 2
@@ -222,18 +205,34 @@ class Corpus:
 
 
 def check_column(paths: Iterable[str], options: choices.Options, is_given: bool = False) -> None:
-    """Raise an error for a column that would be ignored, because no file has columns. The default may be."""
+    """Raise an error for a column that would be ignored, because no file has columns.
+
+    The default column may be ignored, unless the command line names it (is_given).
+    """
     if is_given or options.column not in (None, choices.Options().column):
-        with all_delayed():
+        with all_delayed():  # signals
             from bpe_more.corpus import data
         has_columns = any(data.kind_of(path, options)[0] for path in paths)
         text = "no input has a column {!r:.60}: names must end in {}; standard input is read with --as jsonl"
         require(has_columns, text, options.column, ", ".join(data.KINDS))
 
 
+def is_read_from_arrow(texts: Any) -> bool:
+    """Tell if texts are a column in Arrow's memory.
+
+    A Series is not read there if its strings are objects of Python, or if pyarrow is missing: it also yields strings.
+    """
+    if not slicing.is_arrow(texts):
+        return False
+    if not hasattr(type(texts), "dtype"):  # not a Series
+        return True
+    storage = getattr(texts.dtype, "storage", str(texts.dtype))  # "python" for the dtype string[python] of pandas
+    return storage not in ("object", "python") and importlib.util.find_spec("pyarrow") is not None
+
+
 def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Any]:
     """Cut columns of Arrow into slices."""
-    with all_delayed():
+    with all_delayed():  # signals
         from bpe_more.corpus import arrow
     return arrow.slices_of_arrow(columns, slice_bytes, errors)
 
@@ -259,6 +258,7 @@ def slices_of_pipe(path: str, slice_bytes: int, options: choices.Options) -> Ite
     """Cut standard input, or another file without a size, into slices, which are read here."""
     for part in slicing.slices_of_stream(path, slice_bytes, options):
         if part.start_byte == 0:
+            # column=None, as with --as text, reads JSON as plain text
             check = inputs.check_start if options.column is None else inputs.check_plain
             check(path, part.texts[0][: inputs.START_BYTES])
         yield part
@@ -284,7 +284,7 @@ def apply_to_slice(work: Callable[[Sequence[bytes]], T], errors: str, part: Any)
 
     The third result has the names of files that begin with a byte-order mark. Errors get the file and the place.
     """
-    if hasattr(part, "apply"):  # a slice of data.py
+    if hasattr(part, "apply"):  # arrow.TextRows, or a Border
         return *part.apply(work, errors), []
     if isinstance(part, SmallFiles):
         n_bytes = sum(file.end_byte for file in part)
@@ -313,8 +313,6 @@ def read_part(part: slicing.Slice) -> bytes:
     if part.start_byte == 0:
         inputs.check_start(part.name, data[: inputs.START_BYTES])
     return data
-
-
 
 
 def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iterator[slicing.Slice]:

@@ -1,6 +1,7 @@
 """Slices of text: where a larger text may be cut without changing a word, and pipes in pieces.
 
-Gives: Slice, last_cut(), cut_stream(), to_utf8(); apply_to_texts(), which adds the place to an error.
+Gives: Slice; last_cut(), cut_stream(), slices_of_stream(); apply_to_texts(), which adds the place to an error;
+to_utf8() and join_surrogates(), for str; needs_data_module() and is_arrow(), for inputs that other files read.
 Uses: choices, patterns.steps.
 """
 
@@ -18,23 +19,25 @@ T = TypeVar("T")
 
 
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
+SLICE_BYTES = 1 << 20  # how much text a worker takes at a time; counting it takes about 0.2 s
+SLICE_TEXTS = 1 << 14  # how many texts at most: they may all be empty
 
 
 def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> int:
     """Return an index in bytes, near the end, at which a window of a larger text can be cut, else 0.
 
-    If no special token crosses the cut, the two parts have the same special tokens as the whole.
+    No special token crosses the cut, so the two parts have the same special tokens as the whole.
     """
     text = window.decode("utf-8", "surrogateescape")
-    # The window may begin or end inside a character, of which up to 3 bytes are there, or inside a
-    # special token. So cuts keep away from its ends.
+    # The window may begin or end inside a character, of which up to 3 bytes are there, or inside a special token. So
+    # cuts keep away from its ends. 1: without special tokens, the characters next to a cut must still be whole.
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def is_crossed(place: int) -> bool:
         # "cats<|e" and "nd|>": at least one character of the token is on each side
         return any(token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
 
-    for place in steps.places_to_cut(text, pattern, special_tokens):
+    for place in steps.places_to_cut(text, pattern, special_tokens):  # from the end backwards
         if margin <= place <= len(text) - margin and not is_crossed(place):
             return len(text[:place].encode("utf-8", "surrogateescape"))
     return 0
@@ -65,30 +68,27 @@ def cut_stream(blocks: Iterable[bytes], pattern: str, special_tokens: tuple[str,
         yield bytes(data)
 
 
-SLICE_BYTES = 1 << 20  # how much text a worker takes at a time; counting it takes about 0.2 s
-
-
-SLICE_TEXTS = 1 << 14  # how many texts at most: they may all be empty
-
-
 class Slice(NamedTuple):
     """A part of a corpus that splits into the same words on its own: a part of a file, or several texts."""
 
     name: str  # of the file
     start_byte: int
     end_byte: int
-    texts: tuple[bytes, ...] = ()  # in UTF-8
+    texts: tuple[bytes, ...] = ()  # in UTF-8; empty if a worker is to read them from the file
     first_text: int | None = None  # the number of texts[0] among all texts; None for a part of a file
 
 
-def is_data(path: str, options: choices.Options) -> bool:
-    """Tell if a file is compressed, or has texts in its rows, as data.py reads them."""
+def needs_data_module(path: str, options: choices.Options) -> bool:
+    """Tell if corpus/data.py reads a file, because it is compressed, or has texts in rows.
+
+    This function is here so that data.py is imported only if it is needed.
+    """
     rows = () if options.column is None else (".jsonl", ".ndjson", ".json")
     return path.lower().endswith((".parquet", ".arrow", ".feather", ".gz", ".zst", *rows))
 
 
 def slices_of_stream(path: str, slice_bytes: int, options: choices.Options) -> Iterator[Slice]:
-    """Cut a file into slices; "-" is standard input."""
+    """Cut a file into slices; "-" is standard input, as is "-.jsonl", which data.py reads."""
     start = 0
     with open(0 if path == "-" else path, "rb", closefd=path != "-") as file:
         blocks = iter(functools.partial(file.read, WINDOW_BYTES // 2), b"")
@@ -119,12 +119,14 @@ def apply_to_texts(work: Callable[[Sequence[bytes]], T], errors: str, part: Slic
     try:
         return work(texts)
     except UnicodeDecodeError as error:
+        # only a part of a file can be invalid, and it is one text; the texts of a call were str
         place = f"byte {part.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
         raise ValueError(f"{part.name}: not valid UTF-8 at {place}") from None
     except ValueError as error:
         place = f"{part.name}, bytes {part.start_byte} to {part.end_byte}"
         if part.first_text is not None:
-            place = f"texts[{part.first_text + getattr(error, 'number', 0)}]"
+            number = getattr(error, "number", 0)  # encode_texts puts the number of its text on an error
+            place = f"texts[{part.first_text + number}]"
         raise ValueError(f"{place}: {error}") from None
 
 

@@ -8,6 +8,7 @@ Uses: errors, gpt2, supported, transformers, outputs, patterns.steps.
 from __future__ import annotations
 
 import codecs
+import itertools
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,12 +44,12 @@ def save_model(vocab: Mapping[int, bytes], merges: Sequence[Any], special_ids: M
     ids, pairs = printable(vocab, merges, {**special_ids, **unreachable})
     shared = settings.get("shared", {}).values()
     own_ids = {name: token_id for name, token_id in special_ids.items() if name not in shared}
-    left_out = special_tokens_left_out(ids, own_ids)
+    left_out = special_tokens_left_out(ids, pairs, own_ids)
     if not left_out:
         check_special_names(name for name in own_ids if is_word_in_file(name, settings.get("ignore_merges")))
     reasons = list(supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0]))
     require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
-    if left_out:  # merges use none of them
+    if left_out:
         ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
     source = folder if source is None else source
     for_transformers, note = transformers.transformers_files(source, special_ids, roles, ids)
@@ -89,20 +90,23 @@ def is_word_in_file(special: str, ignore_merges: Any) -> bool:
     return token != special.encode("utf-8") and (len(token) == 1 or is_word)
 
 
-def special_tokens_left_out(ids: Mapping[str, int], special_ids: Mapping[str, int]) -> set[str]:
+def special_tokens_left_out(ids: Mapping[str, int], pairs: Iterable[Sequence[str]],
+                            special_ids: Mapping[str, int]) -> set[str]:
     """Return special tokens that only "added_tokens" can have, and not "vocab"; mostly none.
 
     DeepSeek-Coder has the special token "õ", and lacks the byte that is written as "õ" in "vocab". A token
     outside of "vocab" gets its id from its position. So first all special tokens from the first unclear
-    one on are tried, then the unclear ones alone; the first set that gives the right ids is returned.
+    one on are tried, then the unclear ones alone; the first set that gives the right ids is returned. Merges
+    must use none of it, since tokenizers looks up their parts in "vocab".
     """
     unclear = {special for special in special_ids if not is_clear_name(special)}
     if not unclear:
         return unclear
+    in_merges = set(itertools.chain.from_iterable(pairs))
     first = min(map(special_ids.__getitem__, unclear))
     for left_out in ({special for special in special_ids if special_ids[special] >= first}, unclear):
         in_vocab = {name: token_id for name, token_id in ids.items() if name not in left_out}
-        if ids_by_position(in_vocab, special_ids) == special_ids:
+        if left_out.isdisjoint(in_merges) and ids_by_position(in_vocab, special_ids) == special_ids:
             return left_out
     return set()
 

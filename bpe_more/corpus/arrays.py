@@ -61,9 +61,9 @@ def encode_and_count(encode_texts: Callable[[Sequence[bytes]], Any], count: Call
 
 def encode_leaving_out(encoder: Any, kind: str, errors: str, texts: Sequence[bytes]) -> tuple[bytes, Any, int]:
     """Encode texts as one array; return (ids, their ends, the number of bytes that errors="replace" has left out)."""
-    left_out: list[int] | None = [] if errors == "replace" else None
+    left_out: list[int] | None = [0] if errors == "replace" else None
     ids, ends = encoder.encode_texts(texts, kind, left_out)
-    return ids, ends, sum(left_out or ())
+    return ids, ends, left_out[0] if left_out else 0
 
 
 def with_borders(ids: bytes, ends: Iterable[int], id_bytes: int, borders: Sequence[bytes]) -> bytes:

@@ -271,7 +271,7 @@ class Tokenizer(Vocabulary):
     def _encode_texts(self, errors: choices.Errors) -> Any:
         """Return the function of the encoder that encodes texts, and leaves bytes without a token out if asked."""
         encode_texts = self.encoder.encode_texts
-        return functools.partial(encode_texts, left_out=[]) if errors == "replace" else encode_texts
+        return functools.partial(encode_texts, left_out=[0]) if errors == "replace" else encode_texts
 
     def encode_iterable(self, iterable: Iterable[str], errors: choices.Errors = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
@@ -283,7 +283,7 @@ class Tokenizer(Vocabulary):
         # "strict": join_surrogates has replaced all surrogates, or they are an error
         blocks = (b"".join(part.texts) for part in reading.slices_of_texts(strings, 1 << 10, "strict"))
         pieces = slicing.cut_stream(blocks, options.pattern, options.special_tokens, 1 << 10, slicing.WINDOW_BYTES)
-        encoder: Any = encoders.LeavingOut(self.encoder, []) if errors == "replace" else self.encoder
+        encoder: Any = encoders.LeavingOut(self.encoder, [0]) if errors == "replace" else self.encoder
         return itertools.chain.from_iterable(map(encoder.encode_utf8, pieces))
 
     def rename_special_tokens(self, names: Mapping[str, str]) -> Tokenizer:

@@ -70,7 +70,7 @@ class Encoder:
         """Encode texts as lists, or with kind="u2" (16 bits per id) or "u4" (32) as an array.
 
         An array is returned as (its bytes, [the number of ids up to the end of each text]). A byte without a
-        token is an error, or with left_out, to which the number of such bytes is added, it is left out. A
+        token is an error; with left_out, a list of one number, it is left out, and counted there. A
         ValueError has the number of its text.
         """
         lists = (self if left_out is None else self.leaving_out(left_out)).lists_of(texts)
@@ -91,7 +91,7 @@ class Encoder:
         return lists
 
     def leaving_out(self, left_out: list[int]) -> Encoder:
-        """Return an encoder that leaves bytes without a token out, and adds their number to left_out."""
+        """Return an encoder that leaves bytes without a token out, and counts them in left_out[0]."""
         return EncoderLeavingOut(self, left_out)
 
     def pause_collector(self) -> Any:
@@ -112,7 +112,7 @@ class EncoderLeavingOut(Encoder):
         if utf8 in self.ignoring_merges:
             return (self.ignoring_merges[utf8],)
         ids = [self.id_of_byte[byte] for byte in utf8 if byte in self.id_of_byte]
-        self.left_out.append(len(utf8) - len(ids))
+        self.left_out[0] += len(utf8) - len(ids)
         return tuple(bpe.merge_by_rank(ids, self.ranks, self.new_ids))
 
 

@@ -126,12 +126,20 @@ def entries_of(tree: Any) -> dict[Any, Any]:
 
 
 def in_templates(tree: Any, names: Mapping[str, str], ids: Mapping[int, int], key: str = "") -> Any:
-    """Return an entry of a tokenizer.json such as "post_processor" with other names and ids of special tokens."""
+    """Return an entry of a tokenizer.json such as "post_processor" with other names and ids of special tokens.
+
+    key is the name of the entry that has this tree; an element of a list has that of the list. Special tokens are in
+        {"SpecialToken": {"id": "<s>"}}                                                a part of a template
+        {"special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}}      what its parts stand for
+        {"cls": ["<s>", 0], "sep": ["</s>", 1]}                                        BERT's and RoBERTa's templates
+        {"pad_id": 0, "pad_token": "<s>"}                                              padding
+    {"Sequence": {"id": "A"}} stays, since no special token has one character of ASCII.
+    """
     if isinstance(tree, dict):
         new_names = names if key == "special_tokens" else {}
         return {new_names.get(name, name): in_templates(value, names, ids, name) for name, value in tree.items()}
     if isinstance(tree, list):
         return [in_templates(value, names, ids, key) for value in tree]
-    if key in ("id", "tokens", "pad_token", "cls", "sep") and isinstance(tree, str):  # "cls": ["<s>", 0]
+    if key in ("id", "tokens", "pad_token", "cls", "sep") and isinstance(tree, str):
         return names.get(tree, tree)
     return ids.get(tree, tree) if key in ("ids", "pad_id", "cls", "sep") else tree

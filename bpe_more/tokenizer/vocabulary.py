@@ -21,7 +21,7 @@ from bpe_more import choices
 from bpe_more.errors import is_integer, plural, require, warn
 from bpe_more.formats.gpt2 import IgnoredMerges, MergeIds
 from bpe_more.patterns import steps
-from bpe_more.patterns.steps import SpecialTokens
+from bpe_more.patterns.steps import Pattern, SpecialTokens
 
 
 def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
@@ -182,8 +182,8 @@ class Vocabulary:
         return tuple(self.options.special_tokens)
 
     @property
-    def pattern(self) -> str:
-        """The name of the pattern, or its expression."""
+    def pattern(self) -> Pattern:
+        """The pattern: a name, an expression, or a tuple of steps."""
         return self.options.pattern
 
     def __len__(self) -> int:

@@ -174,7 +174,7 @@ def test_special_tokens_are_added_to_all_of_a_model(tmp_path):
     assert new.encode("<tool>xyz<n><|user|>") == [257, 256, 258, 259]
     assert new.decode([257, 256, 259], skip_special_tokens=True) == "<tool>xyz"
     same = ("kept", "normalized", "rest", "ignore_merges")
-    assert [getattr(new, f"_{name}") for name in same] == [getattr(old, f"_{name}") for name in same]
+    assert [getattr(new, name) for name in same] == [getattr(old, name) for name in same]
     assert new.pattern == old.pattern
     new.save(tmp_path)
     loaded = Tokenizer.load(tmp_path)

@@ -166,8 +166,10 @@ def sources(new: Any, old: Any) -> dict[int, list[int]]:
     for text, token_id in special_ids.items():
         old_id = old.ids.get(text.encode("utf-8"))
         found[token_id] = old.encode_ordinary(text) if old_id is None else [old_id]
+    # Renaming keeps the ids of special tokens, prune() keeps their names. After prune(), one of these ids is gone, or a
+    # special token has the id that another token had.
     before, now = set(old.special_ids.values()), set(special_ids.values())
-    ids_stay = before <= now and not now & (old.vocab.keys() - before)  # else the names stay, after prune()
+    ids_stay = before <= now and now.isdisjoint(old.vocab.keys() - before)
     for text, token_id in old.special_ids.items():
         if ids_stay:
             found[token_id] = [token_id]

@@ -123,6 +123,7 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
     in_merges = {name for pair in gpt2.pairs_of(merges) for name in (*pair, "".join(pair))} if unclear else set()
     settings["unreachable"] = {token_id: name for token_id, name in unclear.items() if name not in in_merges}
 
+    # find_merges() takes a pair as "th e", so it could misread names with spaces, which are among the unclear ones
     found: Any = () if unclear else gpt2.find_merges(vocab, merges)
     settings["shared"] = shared_tokens(vocab, found or gpt2.pairs_of(merges), special_ids, settings["ignore_merges"])
     own_ids = {text: token_id for text, token_id in special_ids.items() if token_id not in settings["shared"]}
@@ -150,7 +151,7 @@ def shared_tokens(vocab: Mapping[str, int], merges: Any, specials: Iterable[str]
     else:
         found = {vocab.get("".join(pair)) for pair in merges}
         found |= other.intersection(vocab.get(name, -1) for pair in merges for name in pair)
-    words = (token_id for token_id, text in named.items() if saving.is_word_in_file(text, ignore_merges))
+    words = (token_id for token_id, text in named.items() if saving.is_also_bytes(text, ignore_merges))
     return {token_id: named[token_id] for token_id in found.union(words) if token_id in named}
 
 

@@ -1,7 +1,7 @@
 """The files of a model, written: tokenizer.json, vocab.json, merges.txt, and settings for transformers.
 
-Gives: save_model(), model_files(), check_special_names(); tokenizer_json() and split_step(), with which a file that is
-read is compared.
+Gives: save_model(), model_files(), check_special_names(); tokenizer_json(), split_step(), ids_by_position() and
+is_also_bytes(), with which a file that is read is compared.
 Uses: errors, gpt2, supported, transformers, outputs, patterns.steps.
 """
 
@@ -36,7 +36,9 @@ def save_model(vocab: Mapping[int, bytes], merges: Sequence[Any], special_ids: M
                source: bpe.FilePath | None = None) -> str:
     """Write the files of a model; return a note about roles of another model that the folder's files had, or "".
 
-    settings    {name: value} of the arguments of Tokenizer that only models of other programs have, such as kept
+    settings    {name: value} of the arguments of Tokenizer that only models of other programs have. Two of them
+                say what is odd about ids: "shared", {id: special token that is another token, too}, and
+                "unreachable", {id: name that no text has}
     roles       {"eos_token": special token, ...} for transformers, also with "chat_template"; None: not given
     source      the folder whose files for transformers come along; by default `folder`
     """
@@ -46,7 +48,8 @@ def save_model(vocab: Mapping[int, bytes], merges: Sequence[Any], special_ids: M
     own_ids = {name: token_id for name, token_id in special_ids.items() if name not in shared}
     left_out = special_tokens_left_out(ids, pairs, own_ids)
     if not left_out:
-        check_special_names(name for name in own_ids if is_word_in_file(name, settings.get("ignore_merges")))
+        # printable() has refused names of other tokens; these would be found in bytes although no other token has them
+        check_special_names(name for name in own_ids if is_also_bytes(name, settings.get("ignore_merges")))
     reasons = list(supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0]))
     require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
     if left_out:
@@ -83,10 +86,14 @@ def printable(vocab: Mapping[int, bytes], merges: Sequence[Any],
     return ids, pairs
 
 
-def is_word_in_file(special: str, ignore_merges: Any) -> bool:
-    """Tell if other programs, which know only the names in a vocabulary, find a special token's name in bytes, too."""
+def is_also_bytes(special: str, ignore_merges: Any) -> bool:
+    """Tell if other programs, which know tokens by their printable names, find a special token in bytes: "é" is E9.
+
+    With ignore_merges, they look up whole words, too: "Ġlow" is the word " low". Words are UTF-8, so "<é>", with the
+    byte E9 alone, is none.
+    """
     token = bpe.to_token(special)
-    is_word = bool(ignore_merges) and token.decode("utf-8", "ignore").encode() == token  # "<é>" would have the byte E9
+    is_word = bool(ignore_merges) and token.decode("utf-8", "ignore").encode() == token
     return token != special.encode("utf-8") and (len(token) == 1 or is_word)
 
 
@@ -124,7 +131,7 @@ def ids_by_position(vocab: Mapping[str, int], special_tokens: Iterable[str]) -> 
 def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Any], special_ids: Mapping[str, int], pattern: Pattern,
                    settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the contents of tokenizer.json, with the settings that only models of other programs have."""
-    content = bpe.tokenizer_json(ids, pairs, special_ids, "gpt2")
+    content = bpe.tokenizer_json(ids, pairs, special_ids, "gpt2")  # its pattern is replaced below, by all steps
     kept, normalized, lstrip, rstrip = (set(settings.get(name, ())) for name in ("kept", *supported.FLAGS))
     for token in content["added_tokens"]:
         text = token["content"]

@@ -232,6 +232,15 @@ def test_a_special_token_that_a_merge_uses_has_an_entry_in_the_vocabulary(words_
     assert contents(Tokenizer.load("with gaps")) == contents(tokenizer)
 
 
+def test_a_special_token_with_a_newline_shifts_no_ids(words_txt):
+    """It comes before the tokens of merges, and one that no merge has after them."""
+    tokenizer = Tokenizer.train("words.txt", 300, ["<a\nb>"]).with_special_tokens(["<end>"])
+    tokenizer.save("model")
+    files = Tokenizer.from_files("model/vocab.json", "model/merges.txt", tokenizer.special_tokens)
+    for same in (Tokenizer.load("model"), files):
+        assert contents(same) == contents(tokenizer) and same.merges == tokenizer.merges
+
+
 @functools.cache
 def texts_for_others(size):
     rng = random.Random(size)

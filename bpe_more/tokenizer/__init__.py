@@ -132,7 +132,7 @@ class Tokenizer(Vocabulary):
         """
         path = kinds.model_path(path)
         with open(path, "rb") as file, kinds.error_prefix(path), gpt2.paused_collector():
-            model, settings = huggingface.read_tokenizer_json(file.read())
+            model, settings = huggingface.read_model(file.read())
             return cls(*model, **settings)
 
     @classmethod

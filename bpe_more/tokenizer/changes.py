@@ -50,7 +50,7 @@ class EncodedWords(NamedTuple):
 def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> EncodedWords:
     """Encode the words of a table, which is used up, without splitting them again."""
     engine = choices.engine_for(options)
-    in_c = engine and not engine.only_learns
+    in_c = engine and not engine.only_learns  # bpe_fast.c alone only learns
     if in_c:
         blob, lengths, counts = engine.arrays(table, options.min_word_count)
         view = engine.ffi.buffer(blob)

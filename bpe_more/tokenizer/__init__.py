@@ -201,7 +201,7 @@ class Tokenizer(Vocabulary):
         return bool(steps_of(self.pattern)[0] or self.lstrip or self.rstrip)
 
     def python_encoder(self, engine: bpe.EngineName = "python") -> encoders.Encoder:
-        """Return an encoder in Python; `engine` is for what comes after an encoders.PreparingEncoder."""
+        """Return an encoder in Python. One that prepares text may pass it on to C, if `engine` allows that."""
         return encoders.PreparingEncoder(self, engine) if self._needs_preparing else encoders.Encoder(self)
 
     def encode(self, text: str) -> list[int]:

@@ -2,7 +2,8 @@
 
 The encoder in C, in the folder engine, has the same methods.
 
-Gives: Encoder; PreparingEncoder for normal forms, and for special tokens that remove whitespace; LeavingOut.
+Gives: Encoder; PreparingEncoder for normal forms, and for special tokens that remove whitespace; LeavingOut, without
+the bytes that have no token.
 Uses: formats.supported, patterns.steps.
 """
 

@@ -1,6 +1,7 @@
-"""The tokens, merges and special tokens of a model, checked; and decoding, which needs only them.
+"""The tokens, merges and special tokens of a model, checked, with its second ids; and decoding, which needs only them.
 
-Gives: Vocabulary, the half of Tokenizer that encodes nothing; ids_of(), without_second_ids().
+Gives: Vocabulary, the half of Tokenizer that encodes nothing, but knows which words stay whole; ids_of(),
+without_second_ids().
 Uses: choices, errors, formats.gpt2, patterns.steps.
 """
 

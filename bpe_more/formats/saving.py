@@ -89,8 +89,8 @@ def printable(vocab: Mapping[int, bytes], merges: Sequence[Any],
 def is_also_bytes(special: str, ignore_merges: Any) -> bool:
     """Tell if other programs, which know tokens by their printable names, find a special token in bytes: "é" is E9.
 
-    With ignore_merges, they look up whole words, too: "Ġlow" is the word " low". Words are UTF-8, so "<é>", with the
-    byte E9 alone, is none.
+    With ignore_merges, they look up whole words, too: "Ġlow" is the word " low". But "<é>" is no word, since the byte
+    E9 alone isn't UTF-8.
     """
     token = bpe.to_token(special)
     is_word = bool(ignore_merges) and token.decode("utf-8", "ignore").encode() == token

@@ -130,12 +130,14 @@ def entries_of(tree: Any) -> dict[Any, Any]:
 def in_templates(tree: Any, names: Mapping[str, str], ids: Mapping[int, int], key: str = "") -> Any:
     """Return an entry of a tokenizer.json such as "post_processor" with other names and ids of special tokens.
 
-    key is the name of the entry that has this tree; an element of a list has that of the list. Special tokens are in
-        {"SpecialToken": {"id": "<s>"}}                                                a part of a template
-        {"special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}}      what its parts stand for
-        {"cls": ["<s>", 0], "sep": ["</s>", 1]}                                        BERT's and RoBERTa's templates
-        {"pad_id": 0, "pad_token": "<s>"}                                              padding
-    {"Sequence": {"id": "A"}} stays, since no special token has one character of ASCII.
+    key is the name of the entry that has this tree, or the list that has it. Special tokens are in:
+
+        {"SpecialToken": {"id": "<s>"}}                                              a part of a template
+        {"special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}}    their ids
+        {"cls": ["<s>", 0], "sep": ["</s>", 1]}                                      templates of BERT and RoBERTa
+        {"pad_id": 0, "pad_token": "<s>"}                                            padding
+
+    {"Sequence": {"id": "A"}} stays, since special tokens have at least two bytes.
     """
     if isinstance(tree, dict):
         new_names = names if key == "special_tokens" else {}

@@ -39,8 +39,8 @@ def without_second_ids(vocab: Mapping[int, bytes], special_tokens: Sequence[str]
                        unreachable: Iterable[int]) -> tuple[Mapping[int, bytes], dict[str, int]]:
     """Take the special tokens that have the bytes of an earlier token out of a vocabulary; return it, and their ids.
 
-    Unreachable tokens go, too. If ids are taken out, special tokens without an id get theirs here, after the greatest
-    one: set_vocabulary(), which does so otherwise, can't see the ids that went, and these may be the greatest.
+    Unreachable tokens go, too. If any go, special tokens without an id get theirs here, after the greatest one, which
+    may be among the ids that go: set_vocabulary() would not see it.
     """
     unreachable = set(unreachable)
     if not unreachable and (not special_tokens or len(set(vocab.values())) == len(vocab)):

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import bpe
 from bpe_more.errors import all_delayed, is_integer, plural, require
 from bpe_more.patterns import steps
-from bpe_more.patterns.steps import after_form
+from bpe_more.patterns.steps import Pattern, after_form
 
 Errors = Literal["strict", "replace"]
 
@@ -23,7 +23,7 @@ class Options(NamedTuple):
     """The options of a call. Each is also an argument of the functions that take it."""
 
     special_tokens: Any = ()  # strings in an order, such as a list; checked() makes it a tuple
-    pattern: str = "gpt2"
+    pattern: Pattern = "gpt2"
     errors: Errors = "strict"
     workers: int | None = None
     engine: bpe.EngineName = "auto"

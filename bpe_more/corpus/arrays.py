@@ -65,9 +65,9 @@ def encode_leaving_out(encoder: Any, kind: str, errors: str, texts: Sequence[byt
 
     Bytes without a token are an error, but are left out with errors="replace".
     """
-    left_out: list[int] | None = [] if errors == "replace" else None
+    left_out: list[int] | None = [0] if errors == "replace" else None
     ids, ends = encoder.encode_texts(texts, kind, left_out)
-    return ids, ends, sum(left_out or ())
+    return ids, ends, left_out[0] if left_out else 0
 
 
 def with_borders(ids: bytes, ends: Iterable[int], id_bytes: int, borders: Sequence[bytes]) -> bytes:

@@ -202,10 +202,12 @@ class Engine(build_ffi.Engine):
     def find_merges(self, ids: Mapping[str, int], merges: Sequence[str]) -> array[int]:
         """Return the ids of merges (left, right, new), which are given as two names: "low er".
 
-        Returns none if one of them has no id. Raises UnicodeEncodeError for a surrogate.
+        Returns none if one of them has no id, or a name has a newline, which separates names here. Raises
+        UnicodeEncodeError for a surrogate.
         """
         names, pairs = ("\n".join([*lines, ""]).encode("utf-8") for lines in (ids, merges))
-        if pairs.count(b"\n") > len(merges) or b"\0" in pairs:  # in no name
+        has_newline = names.count(b"\n") > len(ids) or pairs.count(b"\n") > len(merges)
+        if has_newline or b"\0" in pairs:  # no name has one
             return array("I")
         rows, numbers = array("I", bytes(12 * len(merges))), array("I", ids.values())
         in_c = self.ffi.from_buffer("uint8_t[]", bytearray(pairs)), len(merges), self.in_memory(rows)

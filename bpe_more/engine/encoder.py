@@ -213,7 +213,7 @@ class Encoder:
             if status:
                 self.refuse(status, texts, ends[0])
             if left_out is not None:
-                left_out.append(n_left_out[0])
+                left_out[0] += n_left_out[0]
             if not kind:
                 return self.lists_of(*(int(ffi.cast("uintptr_t", block)) for block in (call.ids, ends_in_c)), len(ends))
             n_ids = ends[-1] if texts else 0

@@ -1,7 +1,9 @@
 """Files of models: those of other programs are read, and save() writes ones that other programs read.
 
+The docstring of Tokenizer explains the settings that only such models have: kept, shared, unreachable, and others.
+
 saving          the files of a model, written
-huggingface     tokenizer.json, read
+huggingface     tokenizer.json, read; and which of its three kinds of files Tokenizer.load() has
 supported       what such a file may have, and what is refused
 transformers    settings, roles and chat templates
 gpt2            vocab.json and merges.txt, and merges as ids

@@ -1,7 +1,7 @@
 """GPT-2's two files, vocab.json and merges.txt, and merges as ids.
 
 Gives: read_vocab(), merges_of_file(), read_merges(); MergeIds and find_merges(), which C finds in tables of tokens;
-paused_collector(), while any model is read.
+IgnoredMerges; tokens_at_once(), pairs_of(), merges_as_bytes(); paused_collector(), while any model is read.
 Uses: choices, errors.
 """
 
@@ -24,7 +24,10 @@ from bpe_more.errors import require
 
 
 def read_vocab(data: bytes, specials: Sequence[str]) -> tuple[dict[str, int], dict[int, bytes]]:
-    """Return {name: id} and {id: token} of a vocab.json, in which special tokens have the names of text."""
+    """Return {name: id} and {id: token} of a vocab.json.
+
+    A special token has its text as name, even if the file has it in printable characters.
+    """
     names = dict(json.loads(data, object_pairs_hook=entries_once))
     for special in specials:
         name = special if special in names else bpe.to_printable(special.encode("utf-8"))
@@ -39,7 +42,12 @@ def read_vocab(data: bytes, specials: Sequence[str]) -> tuple[dict[str, int], di
 def entries_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the entries of an object of JSON. Raises ValueError if two have the same key."""
     entries = dict(pairs)
-    return entries if len(entries) == len(pairs) else without_duplicates(pairs)
+    if len(entries) < len(pairs):
+        earlier: dict[str, Any] = {}
+        for key, value in pairs:
+            require(key not in earlier, "{!r:.60} is there twice, with {} and {}", key, earlier.get(key), value)
+            earlier[key] = value
+    return entries
 
 
 def merges_of_file(text: str, names: Mapping[str, int], vocab: Mapping[int, bytes]) -> Any:
@@ -47,12 +55,14 @@ def merges_of_file(text: str, names: Mapping[str, int], vocab: Mapping[int, byte
     lines = re.sub("^#version.*", "", text).split("\n")
     merges = find_merges(names, list(filter(None, lines)))
     lefts, rights, new = (merges.numbers[part::3] for part in range(3))
-    token_of, made = vocab.__getitem__, set(new)
+    # A name may stand for other bytes, as that of a special token does; read_merges() and Tokenizer have the errors.
+    token_of = vocab.__getitem__
     joined = map(operator.add, map(token_of, lefts), map(token_of, rights))
-    if all(len(vocab[part]) == 1 for part in {*lefts, *rights} - made) and [*joined] == [*map(token_of, new)] and made:
+    begins_with_bytes = all(len(vocab[part]) == 1 for part in {*lefts, *rights}.difference(new))
+    if merges and begins_with_bytes and [*joined] == [*map(token_of, new)]:
         return merges
     tokens = {name: vocab[token_id] for name, token_id in names.items()}
-    return to_bytes({}, read_merges(text, names), tokens)[1]
+    return merges_as_bytes(read_merges(text, names), tokens)
 
 
 def tokens_at_once(names: Collection[str]) -> list[bytes]:
@@ -73,7 +83,7 @@ def pairs_of(merges: Iterable[Any]) -> list[Any]:
 def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
     """Return the ids of merges of printable tokens; none without C, or if Tokenizer has to say what is wrong."""
     engine, _ = choices.find_engine()
-    if not engine or engine.only_learns:
+    if not engine or engine.only_learns:  # learning is all that bpe_fast.c can do
         return NO_MERGES
     try:
         types = set(map(type, merges))
@@ -119,21 +129,10 @@ class IgnoredMerges(list[bpe.Pair]):
         return merge_ids if known_merges == self and known_vocab == vocab else NO_MERGES
 
 
-def without_duplicates(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the entries of an object of JSON. Raises ValueError if two have the same key."""
-    entries: dict[str, Any] = {}
-    for key, value in pairs:
-        require(key not in entries, "{!r:.60} is there twice, with {} and {}", key, entries.get(key), value)
-        entries[key] = value
-    return entries
-
-
-def to_bytes(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], tokens: Mapping[str, bytes]) -> bpe.Model:
-    """Return (vocab, merges) for ids and merges of texts, which stand for these tokens."""
-    vocab = {token_id: tokens[text] for text, token_id in ids.items()}
-    require(len(vocab) == len(ids), "two tokens have the same id")
+def merges_as_bytes(pairs: Sequence[Sequence[str]], tokens: Mapping[str, bytes]) -> list[bpe.Pair]:
+    """Return merges as pairs of tokens, for pairs of their names: tokens is {name: token}."""
     try:
-        return vocab, [(tokens[left], tokens[right]) for left, right in pairs]
+        return [(tokens[left], tokens[right]) for left, right in pairs]
     except KeyError as error:
         raise ValueError(f"a merge uses {error!s:.99}, which is not in the vocabulary") from None
     except ValueError:

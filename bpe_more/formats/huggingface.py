@@ -1,8 +1,8 @@
-"""Reading a tokenizer.json of any byte-level BPE.
+"""Reading the file that Tokenizer.load() has: a tokenizer.json of any byte-level BPE, or one of those of kinds.py.
 
 Such a file may come from anywhere, so reading it takes time and memory in proportion to its size.
 
-Gives: read_tokenizer_json(), which returns the arguments of Tokenizer.
+Gives: read_model(), which returns the arguments of Tokenizer.
 Uses: errors, gpt2, kinds, saving, supported, tiktoken, patterns.steps.
 """
 
@@ -29,10 +29,11 @@ OUR_BEGINNING = b'{"version": "1.0",\n"truncation"'
 UNUSED = ["truncation", "padding", "post_processor"]  # save() writes them back; encode() ignores them
 
 
-def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of Tokenizer, and those with a name that only some models need.
 
-    Raises ValueError for what is not supported, KeyError for what is missing.
+    The content tells which file this is: a tokenizer.json, a tekken.json, or a .model of minbpe. Raises ValueError for
+    what is not supported, KeyError for what is missing.
     """
     if data.startswith(b"minbpe v1"):
         return kinds.read_minbpe(data.decode("utf-8")), {}
@@ -49,18 +50,18 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     require(model_type == '"BPE"', f"{kind}model.type = {model_type:.99} is not supported")
     merges: Any = list(model.pop("merges", []))
     vocab = model.pop("vocab", {})
-    special_ids, pattern, settings, digits = read_entries(content, vocab, kind, is_ours)
-    if digits:  # a merge across a border of numbers is never made
-        merges = [pair for pair in gpt2.pairs_of(merges) if not re.search(digits, f"{pair[0][-1:]}{pair[1][:1]}")]
+    special_ids, pattern, settings, border = read_entries(content, vocab, kind, is_ours)
+    if border:
+        merges = [pair for pair in gpt2.pairs_of(merges) if not re.search(border, f"{pair[0][-1:]}{pair[1][:1]}")]
     by_id, found = read_tokens(vocab, merges, special_ids, settings)
-    # a tuple, for which Tokenizer warns of no token that no merge makes: the ids are right anyway
+    # `found` is a tuple or MergeIds, so Tokenizer doesn't warn of tokens that no merge makes: the ids are right anyway.
     arguments = by_id, found, steps.SpecialTokens(special_ids), pattern  # checked with the other entries
     return arguments, {name: value for name, value in settings.items() if value}
 
 
 def read_entries(content: dict[str, Any], vocab: Mapping[str, int], kind: str,
                  is_ours: bool) -> tuple[dict[str, int], Pattern, dict[str, Any], str]:
-    """Return the ids of special tokens, the pattern, the settings, and digits of read_steps(), if all are supported."""
+    """Return the ids of special tokens, the pattern, the settings, and a border (see read_steps); check all of them."""
     model, added = content["model"], content.get("added_tokens") or []
     if len({token["content"] for token in added}) < len(added):  # equal ones are one
         added = [*{json.dumps(token, sort_keys=True): token for token in added}.values()]
@@ -71,7 +72,7 @@ def read_entries(content: dict[str, Any], vocab: Mapping[str, int], kind: str,
     except ValueError as error:  # such as "\n", of one byte; there may be more reasons
         reasons.append(f"{error!s:.200}")
     special_ids = saving.ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
-    pattern, entries, digits = read_steps(content, is_ours)
+    pattern, entries, border = read_steps(content, is_ours)
     kept = tuple(token["content"] for token in added if not token.get("special"))
     rest = unused_entries(content)
     settings: dict[str, Any] = {"kept": kept, "rest": rest, "ignore_merges": model.get("ignore_merges") is True}
@@ -85,7 +86,7 @@ def read_entries(content: dict[str, Any], vocab: Mapping[str, int], kind: str,
     deep = [name for name in rest if supported.is_deep(rest[name])]
     reasons += [f"{name} is nested more than {supported.MOST_LEVELS} levels deep" for name in deep]
     supported.check_supported(content, entries, expected, reasons, kind)
-    return special_ids, pattern, settings, digits
+    return special_ids, pattern, settings, border
 
 
 def unknown_bytes(model: dict[str, Any], vocab: Mapping[str, int], kind: str) -> list[str]:
@@ -123,6 +124,7 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
     in_merges = {name for pair in gpt2.pairs_of(merges) for name in (*pair, "".join(pair))} if unclear else set()
     settings["unreachable"] = {token_id: name for token_id, name in unclear.items() if name not in in_merges}
 
+    # find_merges() takes a pair as "th e", so it could misread names with spaces, which are among the unclear ones
     found: Any = () if unclear else gpt2.find_merges(vocab, merges)
     settings["shared"] = shared_tokens(vocab, found or gpt2.pairs_of(merges), special_ids, settings["ignore_merges"])
     own_ids = {text: token_id for text, token_id in special_ids.items() if token_id not in settings["shared"]}
@@ -134,7 +136,7 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
     require(len(by_id) == len(vocab) + len(own_ids), "two tokens have the same id")
     if not found:
         token_of = dict(zip(vocab, tokens)) | {text: text.encode("utf-8") for text in own_ids}
-        found = tuple(gpt2.to_bytes({}, gpt2.pairs_of(merges), token_of)[1])
+        found = tuple(gpt2.merges_as_bytes(gpt2.pairs_of(merges), token_of))
     return by_id, found
 
 
@@ -143,21 +145,22 @@ def shared_tokens(vocab: Mapping[str, int], merges: Any, specials: Iterable[str]
     named = {vocab[text]: text for text in specials if text in vocab}
     if not named:
         return {}
-    other = {token_id for token_id, text in named.items() if bpe.to_token(text) != text.encode("utf-8")}
+    # such as "é": as a part of a merge, this name means the byte E9
+    by_printable_name = {token_id for token_id, text in named.items() if bpe.to_token(text) != text.encode("utf-8")}
     if isinstance(merges, MergeIds):  # filtered, since a set of all takes longer
         found: set[Any] = set(filter(named.__contains__, merges.numbers[2::3]))
-        found |= set(filter(other.__contains__, merges.numbers)) if other else set()
+        found |= set(filter(by_printable_name.__contains__, merges.numbers)) if by_printable_name else set()
     else:
         found = {vocab.get("".join(pair)) for pair in merges}
-        found |= other.intersection(vocab.get(name, -1) for pair in merges for name in pair)
-    words = (token_id for token_id, text in named.items() if saving.is_word_in_file(text, ignore_merges))
+        found |= by_printable_name.intersection(vocab.get(name, -1) for pair in merges for name in pair)
+    words = (token_id for token_id, text in named.items() if saving.is_also_bytes(text, ignore_merges))
     return {token_id: named[token_id] for token_id in found.union(words) if token_id in named}
 
 
 def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[str, Any], str]:
-    """Return the pattern of a tokenizer.json; its normalizer and pre_tokenizer, spelled as by save(); and digits.
+    """Return the pattern of a tokenizer.json; its normalizer and pre_tokenizer, spelled as by save(); and a border.
 
-    digits is "", or from digits_in_bytes().
+    The border is an expression for two characters that no merge may join, or "" (see digits_in_bytes).
     """
     normalizer = content.get("normalizer") or {}
     while normalizer.get("type") == "Sequence":
@@ -168,9 +171,9 @@ def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[st
     pattern = [normalizer["type"]] if normalizer.get("type") in NORMAL_FORMS else []
 
     pre_tokenizer = content.get("pre_tokenizer") or {}
-    listed, digits = pre_tokenizer.get("pretokenizers", [pre_tokenizer]), ""
-    if not content["model"].get("ignore_merges"):
-        listed, digits = digits_in_bytes(listed)
+    listed, border = pre_tokenizer.get("pretokenizers", [pre_tokenizer]), ""
+    if not content["model"].get("ignore_merges"):  # with it, a word that is a token needs no merge to cross a border
+        listed, border = digits_in_bytes(listed)
     steps = []
     for given in listed:
         is_literal = bool(given.get("pattern", {}).get("String"))
@@ -187,7 +190,7 @@ def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[st
                 pattern.append("gpt2")
                 steps.append(step)
     entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
-    return check_pattern(tuple(pattern)), entries, digits
+    return check_pattern(tuple(pattern)), entries, border
 
 
 def digits_in_bytes(steps: list[Any]) -> tuple[list[Any], str]:

@@ -1,13 +1,14 @@
 """The files of a model, written: tokenizer.json, vocab.json, merges.txt, and settings for transformers.
 
-Gives: save_model(), model_files(), check_special_names(); tokenizer_json() and split_step(), with which a file that is
-read is compared.
+Gives: save_model(), model_files(), check_special_names(); tokenizer_json(), split_step(), ids_by_position() and
+is_also_bytes(), with which a file that is read is compared.
 Uses: errors, gpt2, supported, transformers, outputs, patterns.steps.
 """
 
 from __future__ import annotations
 
 import codecs
+import itertools
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +36,9 @@ def save_model(vocab: Mapping[int, bytes], merges: Sequence[Any], special_ids: M
                source: bpe.FilePath | None = None) -> str:
     """Write the files of a model; return a note about roles of another model that the folder's files had, or "".
 
-    settings    {name: value} of the arguments of Tokenizer that only models of other programs have, such as kept
+    settings    {name: value} of the arguments of Tokenizer that only models of other programs have. Two of them
+                say what is odd about ids: "shared", {id: special token that is another token, too}, and
+                "unreachable", {id: name that no text has}
     roles       {"eos_token": special token, ...} for transformers, also with "chat_template"; None: not given
     source      the folder whose files for transformers come along; by default `folder`
     """
@@ -43,12 +46,13 @@ def save_model(vocab: Mapping[int, bytes], merges: Sequence[Any], special_ids: M
     ids, pairs = printable(vocab, merges, {**special_ids, **unreachable})
     shared = settings.get("shared", {}).values()
     own_ids = {name: token_id for name, token_id in special_ids.items() if name not in shared}
-    left_out = special_tokens_left_out(ids, own_ids)
+    left_out = special_tokens_left_out(ids, pairs, own_ids)
     if not left_out:
-        check_special_names(name for name in own_ids if is_word_in_file(name, settings.get("ignore_merges")))
+        # printable() has refused names of other tokens; these would be found in bytes although no other token has them
+        check_special_names(name for name in own_ids if is_also_bytes(name, settings.get("ignore_merges")))
     reasons = list(supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0]))
     require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
-    if left_out:  # merges use none of them
+    if left_out:
         ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
     source = folder if source is None else source
     for_transformers, note = transformers.transformers_files(source, special_ids, roles, ids)
@@ -82,27 +86,34 @@ def printable(vocab: Mapping[int, bytes], merges: Sequence[Any],
     return ids, pairs
 
 
-def is_word_in_file(special: str, ignore_merges: Any) -> bool:
-    """Tell if other programs, which know only the names in a vocabulary, find a special token's name in bytes, too."""
+def is_also_bytes(special: str, ignore_merges: Any) -> bool:
+    """Tell if other programs, which know tokens by their printable names, find a special token in bytes: "é" is E9.
+
+    With ignore_merges, they look up whole words, too: "Ġlow" is the word " low". But "<é>" is no word, since the byte
+    E9 alone isn't UTF-8.
+    """
     token = bpe.to_token(special)
-    is_word = bool(ignore_merges) and token.decode("utf-8", "ignore").encode() == token  # "<é>" would have the byte E9
+    is_word = bool(ignore_merges) and token.decode("utf-8", "ignore").encode() == token
     return token != special.encode("utf-8") and (len(token) == 1 or is_word)
 
 
-def special_tokens_left_out(ids: Mapping[str, int], special_ids: Mapping[str, int]) -> set[str]:
+def special_tokens_left_out(ids: Mapping[str, int], pairs: Iterable[Sequence[str]],
+                            special_ids: Mapping[str, int]) -> set[str]:
     """Return special tokens that only "added_tokens" can have, and not "vocab"; mostly none.
 
     DeepSeek-Coder has the special token "õ", and lacks the byte that is written as "õ" in "vocab". A token
     outside of "vocab" gets its id from its position. So first all special tokens from the first unclear
-    one on are tried, then the unclear ones alone; the first set that gives the right ids is returned.
+    one on are tried, then the unclear ones alone; the first set that gives the right ids is returned. Merges
+    must use none of it, since tokenizers looks up their parts in "vocab".
     """
     unclear = {special for special in special_ids if not is_clear_name(special)}
     if not unclear:
         return unclear
+    in_merges = set(itertools.chain.from_iterable(pairs))
     first = min(map(special_ids.__getitem__, unclear))
     for left_out in ({special for special in special_ids if special_ids[special] >= first}, unclear):
         in_vocab = {name: token_id for name, token_id in ids.items() if name not in left_out}
-        if ids_by_position(in_vocab, special_ids) == special_ids:
+        if left_out.isdisjoint(in_merges) and ids_by_position(in_vocab, special_ids) == special_ids:
             return left_out
     return set()
 
@@ -120,7 +131,7 @@ def ids_by_position(vocab: Mapping[str, int], special_tokens: Iterable[str]) -> 
 def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Any], special_ids: Mapping[str, int], pattern: Pattern,
                    settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the contents of tokenizer.json, with the settings that only models of other programs have."""
-    content = bpe.tokenizer_json(ids, pairs, special_ids, "gpt2")
+    content = bpe.tokenizer_json(ids, pairs, special_ids, "gpt2")  # its pattern is replaced below, by all steps
     kept, normalized, lstrip, rstrip = (set(settings.get(name, ())) for name in ("kept", *supported.FLAGS))
     for token in content["added_tokens"]:
         text = token["content"]

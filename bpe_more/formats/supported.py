@@ -1,6 +1,7 @@
 """What a tokenizer.json may have: it is compared with what save() would write for its tokens and its steps.
 
-Gives: check_supported(), which names each difference that could change ids; unsupported_tokens(), overlapping().
+Gives: check_supported(), which names each difference that could change ids; unsupported_tokens(),
+unsupported_templates(), is_deep() and MOST_LEVELS; overlapping(); FLAGS of added tokens.
 Uses: transformers, patterns.steps.
 """
 
@@ -22,7 +23,7 @@ from bpe_more.patterns.steps import differs_in_oniguruma, normalize_text
 # HARMLESS matches the names of these entries, as differences() gives them.
 HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
 FLAGS = ("normalized", "lstrip", "rstrip")  # of added tokens; in the settings, the tokens that have them
-MOST_LEVELS = 126  # of lists and dicts in them; tokenizers opens no more
+MOST_LEVELS = 126  # of lists and dicts in an entry that save() writes back; tokenizers opens no deeper file
 
 
 def check_supported(content: dict[str, Any], entries: dict[str, Any], expected: dict[str, Any],
@@ -75,7 +76,8 @@ def differences(ours: Any, theirs: Any) -> Iterator[tuple[str, Any]]:
         name, our_tree, their_tree = pairs.pop()
         if name and (our_tree or None) == (their_tree or None):
             continue
-        if not isinstance(their_tree, (dict, list)) or len(name) > 98:  # else 20,000 names could be long
+        # Names of 20,000 levels would take memory in proportion to the square; errors show 99 characters.
+        if not isinstance(their_tree, (dict, list)) or len(name) > 98:
             yield name, their_tree or None
             continue
         if our_tree and not isinstance(our_tree, (dict, list)):

@@ -54,9 +54,9 @@ def in_list(values: Mapping[int, Any]) -> Any:
 def splits_of(vocab: Mapping[int, bytes]) -> Sequence[int]:
     """Return all ways to make a token of two others, as ids: left, right, token; sorted by the token, then by left."""
     engine, _ = choices.find_engine()
-    if engine and not engine.only_learns and max(vocab) <= bpe.MAX_ID:
+    if engine and not engine.only_learns and max(vocab) <= bpe.MAX_ID:  # bpe_fast.c alone only learns
         return engine.find_splits(vocab)  # type: ignore[no-any-return]
-    with all_delayed():
+    with all_delayed():  # signals wait while a module is imported, here only, since most runs don't need it
         import bisect
 
     # Only places that leave lengths of other tokens: a token of 300 KB has 300,000 places in all.

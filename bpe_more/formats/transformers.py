@@ -1,6 +1,7 @@
 """Files that only transformers reads: settings, roles of special tokens, chat templates.
 
-Gives: transformers_files(), which keeps what a folder has; in_templates() for other names and ids of special tokens.
+Gives: transformers_files(), which keeps what a folder has; in_templates(), which gives special tokens other names and
+ids in a tokenizer.json; TRANSFORMERS_FILES; dict_in_file() and entries_of(), which take any JSON.
 Uses: errors.
 """
 
@@ -24,11 +25,11 @@ LISTS_OF_ROLES = ["additional_special_tokens", "extra_special_tokens", "model_sp
 
 
 def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], roles: Mapping[str, Any],
-                       names: Mapping[str, int]) -> tuple[dict[str, str], str]:
-    """Return the texts of files that only transformers reads, and a note about what is left out.
+                       vocab_ids: Mapping[str, int]) -> tuple[dict[str, str], str]:
+    """Return the texts of files that only transformers reads, and a note that names what is left out.
 
     They have these roles, and the earlier settings in the folder, without roles and added tokens of
-    another model: transformers would give those an id beyond the vocabulary, whose names are given.
+    another model, to which transformers would give ids beyond those in vocab_ids, {name: id}.
     Version 5 prefers chat_template.jinja; version 4.45 reads only tokenizer_config.json.
     """
     new = given_roles(roles, special_ids)
@@ -40,7 +41,7 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
         old |= in_map
     # torchtitan's tokenizer.json has no added tokens: transformers takes them from here, with the ids of the vocabulary
     listed = {content_of(token) or "": token_id for token_id, token in entries_of(decoder).items()}
-    in_vocab = {text for text, token_id in listed.items() if str(names.get(text)) == token_id}
+    in_vocab = {text for text, token_id in listed.items() if str(vocab_ids.get(text)) == token_id}
     own = in_vocab.union(special_ids)
     kept, gone = own_roles({name: value for name, value in old.items() if name not in new}, own)
     others = {*listed, *added}.difference(own)
@@ -50,8 +51,9 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
     config = {"tokenizer_class": "", **DEFAULTS, **kept, **new}  # the first entry
     config["tokenizer_class"] = "PreTrainedTokenizerFast"  # whatever the folder had
     config.pop("auto_map", None)  # a class in a file of Python
-    if still := {str(names[text]): decoder[str(names[text])] for text in in_vocab.difference(special_ids)}:
-        config["added_tokens_decoder"] = still
+    still_added = [str(vocab_ids[text]) for text in in_vocab.difference(special_ids)]
+    if still_added:
+        config["added_tokens_decoder"] = {token_id: decoder[token_id] for token_id in still_added}
     files = {
         "special_tokens_map.json": {name: value for name, value in config.items() if is_role(name, value)},
         "added_tokens.json": {text: token_id for text, token_id in added.items() if special_ids.get(text) == token_id},
@@ -126,12 +128,22 @@ def entries_of(tree: Any) -> dict[Any, Any]:
 
 
 def in_templates(tree: Any, names: Mapping[str, str], ids: Mapping[int, int], key: str = "") -> Any:
-    """Return an entry of a tokenizer.json such as "post_processor" with other names and ids of special tokens."""
+    """Return an entry of a tokenizer.json such as "post_processor" with other names and ids of special tokens.
+
+    key is the name of the entry that has this tree, or the list that has it. Special tokens are in:
+
+        {"SpecialToken": {"id": "<s>"}}                                              a part of a template
+        {"special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}}    their ids
+        {"cls": ["<s>", 0], "sep": ["</s>", 1]}                                      templates of BERT and RoBERTa
+        {"pad_id": 0, "pad_token": "<s>"}                                            padding
+
+    {"Sequence": {"id": "A"}} stays, since special tokens have at least two bytes.
+    """
     if isinstance(tree, dict):
         new_names = names if key == "special_tokens" else {}
         return {new_names.get(name, name): in_templates(value, names, ids, name) for name, value in tree.items()}
     if isinstance(tree, list):
         return [in_templates(value, names, ids, key) for value in tree]
-    if key in ("id", "tokens", "pad_token", "cls", "sep") and isinstance(tree, str):  # "cls": ["<s>", 0]
+    if key in ("id", "tokens", "pad_token", "cls", "sep") and isinstance(tree, str):
         return names.get(tree, tree)
     return ids.get(tree, tree) if key in ("ids", "pad_id", "cls", "sep") else tree

@@ -51,7 +51,7 @@ class Tokenizer(Vocabulary):
     ...     Tokenizer.load(folder).encode("lowest")
     [257, 101, 115, 116]
 
-    encode() merges by rank (see check_merges), so merges may be in an order that no training gives, but
+    encode() merges by rank (see bpe.check_merges), so merges may be in an order that no training gives, but
     none may come twice. Raises ValueError if vocabulary and merges contradict each other.
 
     Models of other programs have more:
@@ -67,8 +67,9 @@ class Tokenizer(Vocabulary):
     ignore_merges   a word that is a token stays whole; it has this name in tokenizer.json. Merges that
                     read_tiktoken returns (IgnoredMerges) set it, since tiktoken does so
 
-    unreachable     {id: name} of tokens of the file with the bytes of another token, whose names have
-                    characters that stand for no byte, so that no program finds them in text
+    unreachable     {id: name} of tokens that no program finds in text: their names in the file have
+                    characters that stand for no byte, such as a space, and no merge has them. They may have
+                    the bytes of another token
 
     shared          {id: special token}: special tokens that are another token, too. Other programs know a
                     token by its name in tokenizer.json, so "é" is also the byte E9, and a token that was
@@ -90,7 +91,7 @@ class Tokenizer(Vocabulary):
         hidden.update(self.unreachable)
         hidden.difference_update(self.shared)
         merges = self._known_merges
-        if not hidden.isdisjoint(merges.numbers):  # no text has the tokens of such merges side by side
+        if not hidden.isdisjoint(merges.numbers):  # no merge makes a hidden token, so these are never applied
             applied = (ids for ids in merges if hidden.isdisjoint(ids))
             merges = MergeIds(array("I", itertools.chain.from_iterable(applied)))
         vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
@@ -131,7 +132,7 @@ class Tokenizer(Vocabulary):
         """
         path = kinds.model_path(path)
         with open(path, "rb") as file, kinds.error_prefix(path), gpt2.paused_collector():
-            model, settings = huggingface.read_tokenizer_json(file.read())
+            model, settings = huggingface.read_model(file.read())
             return cls(*model, **settings)
 
     @classmethod
@@ -149,6 +150,7 @@ class Tokenizer(Vocabulary):
         with open(merges_filepath, encoding="utf-8-sig") as file, kinds.error_prefix(merges_filepath):
             merges = gpt2.merges_of_file(file.read(), names, vocab)
             tokenizer = cls(vocab, merges, specials, pattern)
+        # as __init__ does for merges that are pairs; a subclass may have set ignore_merges
         if isinstance(merges, MergeIds) and not tokenizer.ignore_merges:
             tokenizer.warn_of_unreachable_tokens()
         return tokenizer
@@ -190,16 +192,17 @@ class Tokenizer(Vocabulary):
     def _new_encoder(self) -> Any:
         """Return an encoder of the C engine, or one in Python if C can't be used for this model."""
         engine = choices.scanning_engine(self.options)  # None: not wanted, not built, or without the pattern
-        encoder = engine.encoder(self) if engine and not self._is_prepared else None  # None: too many tokens for C
+        encoder = engine.encoder(self) if engine and not self._needs_preparing else None  # None: too many tokens for C
         return encoder or self.python_encoder(self.options.engine)
 
     @property
-    def _is_prepared(self) -> bool:
+    def _needs_preparing(self) -> bool:
+        """Whether text is normalized, or loses whitespace beside special tokens, before it is encoded."""
         return bool(steps_of(self.pattern)[0] or self.lstrip or self.rstrip)
 
     def python_encoder(self, engine: bpe.EngineName = "python") -> encoders.Encoder:
-        """Return an encoder in Python; `engine` is for what comes after an encoders.PreparingEncoder."""
-        return encoders.PreparingEncoder(self, engine) if self._is_prepared else encoders.Encoder(self)
+        """Return an encoder in Python. One that prepares text may pass it on to C, if `engine` allows that."""
+        return encoders.PreparingEncoder(self, engine) if self._needs_preparing else encoders.Encoder(self)
 
     def encode(self, text: str) -> list[int]:
         """Encode text. C encodes the parts of a long one on all cores.
@@ -224,7 +227,7 @@ class Tokenizer(Vocabulary):
 
         parts: Any = arrays.parts_of_text(text, self.pattern, self.options.special_tokens)
         task: Any = encode_part
-        results: Any = workers.run_tasks(task, parts, True, workers.MOST_WORKERS)
+        results: Any = workers.run_tasks(task, parts, in_threads=True, most_workers=workers.MOST_WORKERS)
         with contextlib.closing(results):
             return encoder.list_of(((end, ids) for (_, end), ids in results), len(text))  # type: ignore[no-any-return]
 
@@ -242,8 +245,8 @@ class Tokenizer(Vocabulary):
         # time. It stays off until `pause` is freed.
         pause = self.encoder.pause_collector()
         try:
-            slice_bytes, n_threads = reading.BATCH_BYTES, self.encoder.most_threads
-            results = corpus.results(self._encode_texts(errors), True, "", slice_bytes, n_threads)
+            results = corpus.results(self._encode_texts(errors), in_threads=True, slice_bytes=reading.BATCH_BYTES,
+                                     most_workers=self.encoder.most_threads)
             with contextlib.closing(results):
                 return list(itertools.chain.from_iterable(lists for _, lists in results))
         finally:
@@ -261,7 +264,8 @@ class Tokenizer(Vocabulary):
         encode_texts = functools.partial(self._encode_texts(errors), kind=f"u{id_bytes}")
         ids, offsets = bytearray(), array("Q", [0])
         corpus = self.corpus_of(None, texts, workers=workers, errors=errors)
-        results = corpus.results(encode_texts, True, "", slicing.SLICE_BYTES, self.encoder.most_threads)
+        results = corpus.results(encode_texts, in_threads=True, slice_bytes=slicing.SLICE_BYTES,
+                                 most_workers=self.encoder.most_threads)
         with contextlib.closing(results):
             for _, (more_ids, ends) in results:
                 ids += more_ids
@@ -271,7 +275,7 @@ class Tokenizer(Vocabulary):
     def _encode_texts(self, errors: choices.Errors) -> Any:
         """Return the function of the encoder that encodes texts, and leaves bytes without a token out if asked."""
         encode_texts = self.encoder.encode_texts
-        return functools.partial(encode_texts, left_out=[]) if errors == "replace" else encode_texts
+        return functools.partial(encode_texts, left_out=[0]) if errors == "replace" else encode_texts
 
     def encode_iterable(self, iterable: Iterable[str], errors: choices.Errors = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
@@ -283,7 +287,7 @@ class Tokenizer(Vocabulary):
         # "strict": join_surrogates has replaced all surrogates, or they are an error
         blocks = (b"".join(part.texts) for part in reading.slices_of_texts(strings, 1 << 10, "strict"))
         pieces = slicing.cut_stream(blocks, options.pattern, options.special_tokens, 1 << 10, slicing.WINDOW_BYTES)
-        encoder: Any = encoders.LeavingOut(self.encoder, []) if errors == "replace" else self.encoder
+        encoder: Any = encoders.LeavingOut(self.encoder, [0]) if errors == "replace" else self.encoder
         return itertools.chain.from_iterable(map(encoder.encode_utf8, pieces))
 
     def rename_special_tokens(self, names: Mapping[str, str]) -> Tokenizer:
@@ -307,8 +311,8 @@ class Tokenizer(Vocabulary):
         """Return a tokenizer with fewer tokens and new ids, without tokens that a text uses least.
 
         Without a text, the tokens with the greatest ids go first; without a size, those go that the text
-        never uses. Single bytes, special tokens and tokens that merges use stay, so words without the others
-        keep their tokens.
+        never uses. Single bytes, special tokens and tokens that merges use stay, so a word that has
+        none of the tokens that go keeps its tokens.
         """
         return changes.prune(self, vocab_size, input_path, texts=texts, errors=errors)  # type: ignore[no-any-return]
 
@@ -339,7 +343,8 @@ class Tokenizer(Vocabulary):
                 **given: Any) -> reading.Corpus:
         """Return a corpus that is split into words the way this tokenizer does it."""
         options = self.options
-        if any(arrays.border_ids(self, begin, end)):
+        arrays.border_ids(self, begin, end)  # called for its errors
+        if begin is not None or end is not None:
             as_text = SpecialTokens(options.special_tokens)
             as_text.are_text = True
             options = options._replace(special_tokens=as_text)

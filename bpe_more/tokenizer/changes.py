@@ -50,7 +50,7 @@ class EncodedWords(NamedTuple):
 def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> EncodedWords:
     """Encode the words of a table, which is used up, without splitting them again."""
     engine = choices.engine_for(options)
-    in_c = engine and not engine.only_learns
+    in_c = engine and not engine.only_learns  # bpe_fast.c alone only learns
     if in_c:
         blob, lengths, counts = engine.arrays(table, options.min_word_count)
         view = engine.ffi.buffer(blob)
@@ -68,7 +68,7 @@ def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> Encode
     )  # fmt: skip
     encoder = engine.encoder(old) if in_c else None
     in_python = functools.cache(lambda: encoders.Encoder(old))  # made when it is first needed
-    left_out: Any = [] if options.errors == "replace" else None
+    left_out: Any = [0] if options.errors == "replace" else None
     ids, n_ids = array("I"), array("Q")
     for start in range(0, len(words), 10_000):
         batch = words[start : start + 10_000]
@@ -82,7 +82,7 @@ def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> Encode
         ids.extend(itertools.chain.from_iterable(lists))
         n_ids.extend(map(len, lists))
     encoded = EncodedWords(tokens, ids, n_ids, lengths, counts, 0)
-    if any(left_out or ()):
+    if left_out and left_out[0]:
         left = array("Q", (sum(len(tokens[number]) for number in word) for word in encoded.words()))
         n_left_out = sum((n - n_left) * count for n, n_left, count in zip(lengths, left, counts))
         encoded = encoded._replace(lengths=engine.in_memory(left) if in_c else left, n_left_out=n_left_out)
@@ -97,7 +97,7 @@ def encode_word(encoder: encoders.Encoder, word: bytes, left_out: list[int] | No
     require(-1 not in ids or left_out is not None, "the vocabulary has no token for a byte of {!r:.60}; "
                 "errors='replace' leaves it out", word)
     if left_out is not None:
-        left_out.append(ids.count(-1))
+        left_out[0] += ids.count(-1)
         ids = [token_id for token_id in ids if token_id != -1]
     return bpe.merge_by_rank(ids, encoder.ranks, encoder.new_ids)
 
@@ -166,8 +166,10 @@ def sources(new: Any, old: Any) -> dict[int, list[int]]:
     for text, token_id in special_ids.items():
         old_id = old.ids.get(text.encode("utf-8"))
         found[token_id] = old.encode_ordinary(text) if old_id is None else [old_id]
+    # Renaming keeps the ids of special tokens, prune() keeps their names. After prune(), one of these ids is gone, or a
+    # special token has the id that another token had.
     before, now = set(old.special_ids.values()), set(special_ids.values())
-    ids_stay = before <= now and not now & (old.vocab.keys() - before)  # else the names stay, after prune()
+    ids_stay = before <= now and now.isdisjoint(old.vocab.keys() - before)
     for text, token_id in old.special_ids.items():
         if ids_stay:
             found[token_id] = [token_id]

@@ -2,7 +2,8 @@
 
 The encoder in C, in the folder engine, has the same methods.
 
-Gives: Encoder; PreparingEncoder for normal forms, and for special tokens that remove whitespace; LeavingOut.
+Gives: Encoder; PreparingEncoder for normal forms, and for special tokens that remove whitespace; LeavingOut, without
+the bytes that have no token.
 Uses: formats.supported, patterns.steps.
 """
 
@@ -70,7 +71,7 @@ class Encoder:
         """Encode texts as lists, or with kind="u2" (16 bits per id) or "u4" (32) as an array.
 
         An array is returned as (its bytes, [the number of ids up to the end of each text]). A byte without a
-        token is an error, or with left_out, to which the number of such bytes is added, it is left out. A
+        token is an error; with left_out, a list of one number, it is left out, and counted there. A
         ValueError has the number of its text.
         """
         lists = (self if left_out is None else self.leaving_out(left_out)).lists_of(texts)
@@ -91,7 +92,7 @@ class Encoder:
         return lists
 
     def leaving_out(self, left_out: list[int]) -> Encoder:
-        """Return an encoder that leaves bytes without a token out, and adds their number to left_out."""
+        """Return an encoder that leaves bytes without a token out, and counts them in left_out[0]."""
         return EncoderLeavingOut(self, left_out)
 
     def pause_collector(self) -> Any:
@@ -112,19 +113,19 @@ class EncoderLeavingOut(Encoder):
         if utf8 in self.ignoring_merges:
             return (self.ignoring_merges[utf8],)
         ids = [self.id_of_byte[byte] for byte in utf8 if byte in self.id_of_byte]
-        self.left_out.append(len(utf8) - len(ids))
+        self.left_out[0] += len(utf8) - len(ids)
         return tuple(bpe.merge_by_rank(ids, self.ranks, self.new_ids))
 
 
-def same_object(original: Any) -> Any:
+def shallow_copy(original: Any) -> Any:
     """Return a copy with the same attributes; copy.copy() makes a tokenizer or an encoder anew, as pickle does."""
-    other = object.__new__(type(original))
-    other.__dict__.update(original.__dict__)
-    return other
+    copied = object.__new__(type(original))
+    copied.__dict__.update(original.__dict__)
+    return copied
 
 
 class LeavingOut:
-    """An encoder of either engine with left_out."""
+    """encode_utf8() with left_out, which encoders of both engines have only in encode_texts()."""
 
     def __init__(self, encoder: Any, left_out: list[int]) -> None:
         self.encode_texts = functools.partial(encoder.encode_texts, left_out=left_out)
@@ -147,6 +148,7 @@ class PreparingEncoder(Encoder):
         specials = tuple(text for text in tokenizer.special_tokens if text not in normalized)
         of_pieces = tuple(text for text in tokenizer.special_tokens if text in normalized)
         self.finders = [bpe.special_token_finder(tokens) for tokens in (specials, of_pieces, tokenizer.special_tokens)]
+        # If so, a search for all special tokens at once, as that of `inner`, could find others than pieces_of() does.
         self.overlap = any(supported.overlapping(of_pieces, specials))
         self.lstrip, self.rstrip = set(tokenizer.lstrip), set(tokenizer.rstrip)
         stripping = [re.escape(token.encode("utf-8")) for token in self.lstrip | self.rstrip]
@@ -189,13 +191,13 @@ class PreparingEncoder(Encoder):
     def prepared(self, utf8: bytes) -> bytes | None:
         """Prepare text; return None if `inner` would find other special tokens in the result.
 
-        Most text is prepared already: in the normal form, in which each part of it is then, too.
+        Most text is in the normal form already; then each part of it is, too, so nothing changes.
         """
-        special = self.overlap or bool(self.stripping and self.stripping.search(utf8))
-        if not special and utf8.isascii():
+        needs_pieces = self.overlap or bool(self.stripping and self.stripping.search(utf8))
+        if not needs_pieces and utf8.isascii():
             return utf8
         text = utf8.decode("utf-8")
-        normal = None if special else normalize_text(self.form, text)
+        normal = None if needs_pieces else normalize_text(self.form, text)
         if normal == text:
             return utf8
         pieces = self.pieces_of(text, normal)
@@ -227,7 +229,7 @@ class PreparingEncoder(Encoder):
 
     def leaving_out(self, left_out: list[int]) -> Encoder:
         """Return an encoder of prepared text that leaves bytes without a token out."""
-        encoder: PreparingEncoder = same_object(self)
+        encoder: PreparingEncoder = shallow_copy(self)
         self.ordinary = self.ordinary or self.encoder_with(())
         encoder.inner, encoder.ordinary = (LeavingOut(each, left_out) for each in (self.inner, self.ordinary))
         return encoder

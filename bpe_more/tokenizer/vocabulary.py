@@ -1,6 +1,7 @@
-"""The tokens, merges and special tokens of a model, checked; and decoding, which needs only them.
+"""The tokens, merges and special tokens of a model, checked, with its second ids; and decoding, which needs only them.
 
-Gives: Vocabulary, the half of Tokenizer that encodes nothing; ids_of(), without_second_ids().
+Gives: Vocabulary, the half of Tokenizer that encodes nothing, but knows which words stay whole; ids_of(),
+without_second_ids().
 Uses: choices, errors, formats.gpt2, patterns.steps.
 """
 
@@ -21,7 +22,7 @@ from bpe_more import choices
 from bpe_more.errors import is_integer, plural, require, warn
 from bpe_more.formats.gpt2 import IgnoredMerges, MergeIds
 from bpe_more.patterns import steps
-from bpe_more.patterns.steps import SpecialTokens
+from bpe_more.patterns.steps import Pattern, SpecialTokens
 
 
 def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
@@ -38,23 +39,23 @@ def without_second_ids(vocab: Mapping[int, bytes], special_tokens: Sequence[str]
                        unreachable: Iterable[int]) -> tuple[Mapping[int, bytes], dict[str, int]]:
     """Take the special tokens that have the bytes of an earlier token out of a vocabulary; return it, and their ids.
 
-    Unreachable tokens go, too. If two ids have the same bytes, special tokens without an id get theirs, after the
-    greatest one.
+    Unreachable tokens go, too. If any go, special tokens without an id get theirs here, after the greatest one, which
+    may be among the ids that go: set_vocabulary() would not see it.
     """
     unreachable = set(unreachable)
     if not unreachable and (not special_tokens or len(set(vocab.values())) == len(vocab)):
         return vocab, {}
     texts = {special.encode("utf-8"): special for special in special_tokens}
-    first: set[bytes] = set()
+    seen: set[bytes] = set()
     second_ids: dict[str, int] = {}
     for token_id, token in vocab.items():
         if token_id in unreachable:
             continue
-        if token in first and token in texts:
+        if token in seen and token in texts:
             second_ids.setdefault(texts[token], token_id)  # ids_of() refuses a third one
-        first.add(token)
-    free_ids = itertools.count(max(vocab) + 1)  # here, because the ids that are taken out may be the greatest
-    more = {next(free_ids): token for token in texts if token not in first}
+        seen.add(token)
+    free_ids = itertools.count(max(vocab) + 1)
+    more = {next(free_ids): token for token in texts if token not in seen}
     hidden = unreachable.union(second_ids.values())
     return {token_id: token for token_id, token in vocab.items() if token_id not in hidden} | more, second_ids
 
@@ -92,12 +93,13 @@ class Vocabulary:
         own = [special for special in specials if special not in others] if others else specials
         vocab, second_ids = without_second_ids(vocab, own, self.unreachable)
         known: Any = merges.ids_for(vocab) if isinstance(merges, IgnoredMerges) else ()
-        first = [special for special in own if special not in second_ids] if second_ids else own
+        with_one_id = [special for special in own if special not in second_ids] if second_ids else own
         self._ids: dict[bytes, int]
         self._vocab: dict[int, bytes]
         self._special_ids: dict[str, int]
         self.options: choices.Options
-        self.set_vocabulary(vocab, known or merges, first, pattern)
+        # each token once; second ids, shared and unreachable tokens are added below
+        self.set_vocabulary(vocab, known or merges, with_one_id, pattern)
         if second_ids or others:
             self._special_ids |= second_ids | {special: token_id for token_id, special in self.shared.items()}
             self._special_ids = {special: self._special_ids[special] for special in specials}
@@ -182,8 +184,8 @@ class Vocabulary:
         return tuple(self.options.special_tokens)
 
     @property
-    def pattern(self) -> str:
-        """The name of the pattern, or its expression."""
+    def pattern(self) -> Pattern:
+        """The pattern: a name, an expression, or a tuple of steps."""
         return self.options.pattern
 
     def __len__(self) -> int:

@@ -106,7 +106,7 @@ def test_a_damaged_tokenizer_json_is_an_error_with_its_name(error, change):
 @only_python
 def test_running_out_of_memory_while_loading_is_not_blamed_on_the_file(tmp_path, monkeypatch):
     Tokenizer(*trained(300)).save(tmp_path)
-    monkeypatch.setattr(huggingface, "read_tokenizer_json", lambda content: (_ for _ in ()).throw(MemoryError))
+    monkeypatch.setattr(huggingface, "read_model", lambda content: (_ for _ in ()).throw(MemoryError))
     with pytest.raises(MemoryError):
         Tokenizer.load(tmp_path)
 

@@ -1,5 +1,6 @@
 """Files of a model, written: by bpe_more/formats/saving.py, and read again by us and by other programs."""
 
+import contextlib
 import functools
 import importlib.util
 import json
@@ -214,6 +215,30 @@ def test_a_special_token_that_is_spelled_like_another_token_is_not_saved(words_t
     vocab = {**dict(enumerate(bpe.BYTES)), 256: b"<d\xe9but>"}  # bytes that no text has, so they were never learned
     with pytest.raises(ValueError, match="a special token is also another token in printable characters"):
         Tokenizer(vocab, [], ["<début>"]).save("model")
+
+
+@only_python
+def test_a_special_token_that_a_merge_uses_has_an_entry_in_the_vocabulary(words_txt):
+    """tokenizers opens no file in which "vocab" lacks a part of a merge."""
+    vocab = dict(enumerate([byte for byte in bpe.BYTES if byte != b"\xf5"]))  # files write this byte as "õ"
+    for merges, text in [([], None), ([(b"<a>", b"b")], "special token 'õ' can't be saved")]:
+        tokenizer = Tokenizer({**vocab, 255: b"<a>b"}, tuple(merges), ["õ", "<a>"])
+        with pytest.raises(ValueError, match=text) if text else contextlib.nullcontext():
+            tokenizer.save("model")
+    tokenizer = Tokenizer({**vocab, 255: b"<a>b", 257: "õ".encode(), 300: b"<a>"}, ((b"<a>", b"b"),), ["õ", "<a>"])
+    tokenizer.save("with gaps")
+    content = json.loads(Path("with gaps/tokenizer.json").read_bytes())
+    assert content["model"]["vocab"].items() >= {("<a>", 300)} and "õ" not in content["model"]["vocab"]
+    assert contents(Tokenizer.load("with gaps")) == contents(tokenizer)
+
+
+def test_a_special_token_with_a_newline_shifts_no_ids(words_txt):
+    """It comes before the tokens of merges, and one that no merge has after them."""
+    tokenizer = Tokenizer.train("words.txt", 300, ["<a\nb>"]).with_special_tokens(["<end>"])
+    tokenizer.save("model")
+    files = Tokenizer.from_files("model/vocab.json", "model/merges.txt", tokenizer.special_tokens)
+    for same in (Tokenizer.load("model"), files):
+        assert contents(same) == contents(tokenizer) and same.merges == tokenizer.merges
 
 
 @functools.cache

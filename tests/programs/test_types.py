@@ -23,6 +23,8 @@ counts: dict[bytes, int] = count_words(["c.txt"], pattern="o200k", progress=True
 ids: list[list[int]] = tokenizer.encode_batch(["a"], workers=1)
 n: int = tokenizer.encode_files(None, "ids.npy", texts=["a"], errors="strict")
 train_from_counts(counts, 300, min_word_count=2)
+steps: str | tuple[str, ...] = tokenizer.pattern
+is_qwen = tokenizer.pattern == ("NFC", "qwen2")  # an error if the pattern is declared a str
 """
 WRONG = """
 from MODULE import Tokenizer, train_bpe

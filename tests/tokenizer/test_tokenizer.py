@@ -697,9 +697,10 @@ def test_a_stream_is_encoded_like_the_whole(engine, pattern, special_tokens):
             assert list(tokenizer.encode_iterable(split_anywhere(rng, text))) == whole, text
 
 
-def test_a_stream_is_lazy_and_takes_little_memory():
+@pytest.mark.parametrize("errors", ["strict", "replace"])
+def test_a_stream_is_lazy_and_takes_little_memory(errors):
     tokenizer, seen = Tokenizer(*trained(600), [END]), []
-    ids = tokenizer.encode_iterable(seen.append(1) or "some words and more words\n" for _ in itertools.count())
+    ids = tokenizer.encode_iterable((seen.append(1) or "some words and more words\n" for _ in itertools.count()), errors)
     assert [next(ids) for _ in range(5)] and len(seen) < 50  # about 1 KB
     tracemalloc.start()
     for _ in itertools.islice(ids, 1_000_000):

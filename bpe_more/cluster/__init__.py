@@ -79,7 +79,7 @@ def train(client: Any, paths: bpe.Paths, vocab_size: int, special_tokens: bpe.St
     saving.check_special_names(checked.special_tokens)
     engine = engine_of(client, checked)
     files = files_of(paths)
-    reading.check_column([file.path for file in files], checked)
+    reading.refuse_useless_column([file.path for file in files], checked)
     if counts is not None:
         outputs.check_distinct(counts_files(absolute(counts), len(files)), [place_of(file.path) for file in files])
     with contextlib.ExitStack() as stack:
@@ -117,7 +117,7 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: Tokenizer, folder: str, *, 
     checked = tokenizer.options._replace(**options).checked()
     engine = engine_of(client, checked)
     files, folder = files_of(paths), absolute(folder)
-    reading.check_column([file.path for file in files], checked)
+    reading.refuse_useless_column([file.path for file in files], checked)
     names = shard_names(files, shards)
     outputs.check_distinct(shard_files(folder, names), [place_of(file.path) for file in files])
     given = checked._replace(workers=1, progress=False)

@@ -1,4 +1,4 @@
-"""Tasks on the workers of Spark.
+"""Tasks on the workers of Spark; engines.py opens the session that a URL names.
 
 Gives: Spark, an engine as engines.py describes it.
 Uses: tasks, errors.

@@ -107,7 +107,7 @@ def do_task(args: Namespace) -> int:
     for name in ("counts", "buckets", "task_bytes"):
         require(getattr(args, name) is None, "--{} needs --cluster", name.replace("_", "-"))
     if args.column is not None:
-        reading.check_column(args.corpus, choices.Options(column=args.column), is_given=True)
+        reading.refuse_useless_column(args.corpus, choices.Options(column=args.column), is_given=True)
     same, encoder = True, None
     if args.encode is not None:
         corpus, encoder = encode(args, progress)

@@ -4,7 +4,7 @@ slicing     where text may be cut, and the slices
 inputs      inputs that can't be read as they are, and the way out
 arrow       columns in Arrow's memory, in files of Arrow, and in Parquet
 data        JSON Lines, and compressed files
-progress    one line with a share and the time left
+progress    the line with a share and the time left; its text while counting and encoding is in reading
 counting    tables of words, and learning from them
 reading     the class Corpus: the files or texts of a call, read by workers
 arrays      token ids of a corpus in a file, and the parts of a long text

@@ -46,7 +46,10 @@ BOM = b"\xef\xbb\xbf"  # a byte-order mark
 
 
 def kind_of(path: str, options: choices.Options) -> tuple[str, str]:
-    """Return two endings of a path, or "" for each: one of KINDS, and that of a compressed file."""
+    """Return two endings of a path, or "" for each: one of KINDS, and that of a compressed file.
+
+    A new ending is also a matter of slicing.needs_data_module(), inputs.files_in(), and NOT_TEXT in bpe.py.
+    """
     kinds = "|".join(map(re.escape, KINDS))
     endings: Any = re.fullmatch(rf"(?s).*?({kinds})?(\.gz|\.zst)?", path.lower())  # which matches any path
     kind, packing = endings.groups("")

@@ -1,4 +1,4 @@
-"""Inputs that can't be read as they are: what they are, and the way out.
+"""Refuses inputs that can't be read, with an error that names them and the way out; finds the files of patterns.
 
 Files are known by the ends of their names, and by their first bytes; folders by a file in them; objects by their types.
 

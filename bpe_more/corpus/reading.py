@@ -4,7 +4,7 @@ What a slice is, and where text is cut, is in slicing.py. Workers read their par
 compressed files and large row groups are read before), and small files share a slice.
 
 Gives: Corpus, with results() of any work on text, and count(); SmallFiles and Border, which are slices, too;
-apply_to_slice() and check_column().
+apply_to_slice() and refuse_useless_column().
 Uses: choices, arrow, counting, data, inputs, progress, slicing, errors, outputs, patterns.steps, workers.
 """
 
@@ -78,7 +78,7 @@ class Corpus:
             with all_delayed():  # signals: none may interrupt an import
                 from bpe_more.corpus import data  # only now: few calls need it
             data.check_files(self.paths, options)
-        check_column(self.paths, options)
+        refuse_useless_column(self.paths, options)
         _, why_only_learns = choices.find_engine()
         if options.engine == "c" and not why_only_learns:  # if it only learns, Python scans, with any pattern
             lacks = choices.lacking_in_c(options.pattern)
@@ -204,7 +204,7 @@ class Corpus:
         return table if engine else counts
 
 
-def check_column(paths: Iterable[str], options: choices.Options, is_given: bool = False) -> None:
+def refuse_useless_column(paths: Iterable[str], options: choices.Options, is_given: bool = False) -> None:
     """Raise an error for a column that would be ignored, because no file has columns.
 
     The default column may be ignored, unless the command line names it (is_given).

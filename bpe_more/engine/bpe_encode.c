@@ -1,5 +1,5 @@
 /*
- * bpe_encode.c: encoding text, with the ids of bpe.py (Part VII), as fast as the machine allows.
+ * bpe_encode.c: encoding text, with the ids of bpe.py (Part VI), as fast as the machine allows.
  *
  * It uses bpe_shared.c (keys, batches, and scan_texts, which gives it the words of text) and the table of bpe_fast.c.
  * How words are found, it doesn't know: of bpe_words.c, it only has the rules, which it hands on. Read the interface

@@ -1,6 +1,6 @@
 /*
- * bpe_lists.c: lists of int objects that exist already, whose addresses are in `numbers`: new ones take longer than
- * encoding does. Python calls these functions itself, since cffi takes longer than a short text does.
+ * bpe_lists.c: token ids as lists of Python. The lists are made of int objects that exist already, whose addresses are
+ * in `numbers`: new ones take longer than encoding does. Python calls these functions itself, since cffi takes longer than a short text does.
  *
  * Only this file uses Python.h; where the engine is compiled without Python, it is empty. It uses bpe_encode,
  * HUGE_FROM, AHEAD and PREFETCH of bpe_fast.c, and the status codes.

@@ -1,4 +1,4 @@
-"""The vocabulary of a tokenizer in C, which any number of threads can share.
+"""Encodes text in C, for any number of threads: gives a vocabulary and its merges to bpe_encode.c, and calls it.
 
 Gives: Encoder, which Engine.encoder() creates; the encoders in Python have the same methods.
 Uses: workers.

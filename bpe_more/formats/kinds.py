@@ -1,4 +1,4 @@
-"""Models of Mistral (tekken.json) and minbpe, and what files of other kinds are.
+"""Reads models of Mistral (tekken.json) and minbpe; of any other file, says what it seems to be.
 
 Gives: read_tekken(), read_minbpe(), model_path(); error_prefix(), which says what a file that can't be read seems to
 be.

@@ -1,4 +1,4 @@
-"""Ranks of tiktoken: a .tiktoken file, or ranks in memory.
+"""Reads ranks of tiktoken, from a .tiktoken file or from memory, and finds the merges that they mean.
 
 Gives: read_tiktoken(), which is public.
 Uses: choices, errors, gpt2, kinds.

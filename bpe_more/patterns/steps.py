@@ -1,7 +1,8 @@
-"""Patterns in several steps, with a normal form, from strangers, and written for Oniguruma.
+"""Checks patterns and special tokens, and splits text into words in Python.
 
-A pattern of bpe.py is one step without a normal form. This file is below the engine and the files of models, which both
-need it.
+A pattern may have several steps and a normal form (NFC, NFKC); one in a file of strangers has limits. Oniguruma is the
+regex library of the package tokenizers, which reads some expressions differently. This file is below the engine and the
+files of models, which both need it.
 
 Gives: check_pattern(), check_special_tokens(), find_words(), places_to_cut(), Normalizer, differs_in_oniguruma().
 Uses: errors.

@@ -108,7 +108,9 @@ class Vocabulary:
         with_kinds = SpecialTokens(specials)
         with_kinds.normalized, with_kinds.lstrip, with_kinds.rstrip = self.normalized, self.lstrip, self.rstrip
         self.options = self.options._replace(special_tokens=with_kinds)
-        self.ignoring_merges: dict[bytes, int] = {}  # words that stay whole, and their ids
+        # Words that stay whole, and their ids. ignore_merges is read in formats/huggingface.py and written in
+        # formats/saving.py; what it means for encoding is in encoders.py, changes.py, engine/encoder.py, bpe_encode.c.
+        self.ignoring_merges: dict[bytes, int] = {}
         if self._ignore_merges:
             self.ignoring_merges = self._ids.copy()
             self.ignoring_merges.pop(b"", None)  # the empty token, which Whisper has, isn't a word

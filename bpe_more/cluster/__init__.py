@@ -290,7 +290,8 @@ def encode_file(job: Job, item: tuple[File, str]) -> Report:
     names = names_in(posixpath.dirname(target))
     if {posixpath.basename(target), posixpath.basename(target) + ".json"} <= names:
         found = urls.read_json(f"{target}.json", ("shard", "tokenizer"))
-        if {**found, **entry} == found and found.get("bytes") == urls.size_of(target):  # a copy may end too early
+        is_whole = found.get("bytes") == urls.size_of(target) and isinstance(found.get("ids"), int)
+        if {**found, **entry} == found and is_whole:  # a copy may end too early
             return Report(found)
     urls.remove(f"{target}.json")  # first: it must never describe another shard
     with fetched([path]) as [local], urls.written(target) as new:

@@ -46,14 +46,17 @@ def children_ended() -> None:
 
 
 def start(job: Callable[[], object]) -> int:
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS[-2:])  # outside of `try`, a child would remove the folder of all
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS[-2:])
         return pid
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     status = 1
     try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         with sigterm_as_ctrl_c():
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS[-2:])
             job()
         status = 0
     finally:

@@ -79,8 +79,8 @@ class Corpus:
                 from bpe_more.corpus import data  # only now: few calls need it
             data.check_files(self.paths, options)
         refuse_useless_column(self.paths, options)
-        _, why_only_learns = choices.find_engine()
-        if options.engine == "c" and not why_only_learns:  # if it only learns, Python scans, with any pattern
+        # an engine that only learns has a reason for that: then Python scans, with any pattern
+        if options.engine == "c" and not choices.find_engine()[1]:
             lacks = choices.lacking_in_c(options.pattern)
             require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
         # 0 for pipes, files in /proc, empty files, and files that have another size than their text

@@ -258,7 +258,7 @@ def descending(token: bytes) -> str:
     """Return a sort key that puts greater tokens first: b"st" before b"s", b"s" before b"es".
 
     On a tie the greatest pair wins, but heapq pops the smallest entry first, so each byte is subtracted
-    from 255. Without an end, the key of b"s" would be the beginning of that of b"st", and come first.
+    from 255. Without an end, the key of b"st" would begin with the key of b"s", which would come first.
     chr(256), greater than all other characters of keys, turns that around.
     """
     return "".join(chr(255 - byte) for byte in token) + chr(256)
@@ -662,7 +662,7 @@ WINDOW = 8 << 10  # how much text is searched for a cut at a time: bytes of a fi
 
 def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
     """Return the last index at which text, a part of a larger text, can be cut, or 0 if there is none."""
-    # Any window may begin or end inside a special token, and that of a file also inside a character, whose
+    # Any window may begin or end inside a special token, and a file's window also inside a character, whose
     # bytes there, up to 3, are lone surrogates here. So no cut is made this close to its ends.
     margin = 3 + max(map(len, special_tokens), default=1)
 
@@ -1022,7 +1022,7 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
 
 
 def share_out(slices: Iterator[Slice], connections: Sequence[Any]) -> Iterator[Any]:
-    """Send each slice to a worker process that has none; yield the results in the order of the slices."""
+    """Send each slice to an idle worker process; yield the results in the order of the slices."""
     from multiprocessing.connection import wait
     idle = list(connections)
     at_work: dict[Any, int] = {}  # connection -> the number of its slice
@@ -1298,7 +1298,7 @@ class Tokenizer:
         """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
 
         output is required. numpy.load reads it: ids are uint16 if the whole vocabulary fits, else
-        uint32. The other arguments, and errors, are those of train_bpe.
+        uint32. The other arguments and the errors are as in train_bpe.
         """
         output = os.fsdecode(output)
         if not output.endswith(".npy"):
@@ -1410,7 +1410,7 @@ def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
 
 def merge_ids_of(merges: Sequence[Pair], ids: Mapping[bytes, int],
                  special_ids: Mapping[str, int]) -> list[tuple[int, int, int]]:
-    """Return the ids of each merge: left, right, new. Raises ValueError for a merge that can't be."""
+    """Return the ids of each merge: left, right, new. Raises ValueError for an impossible or repeated merge."""
     try:
         merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in merges]
     except KeyError as error:
@@ -1512,7 +1512,7 @@ def read_tokenizer_json(data: bytes) -> tuple[Any, ...]:
         expression = ""  # so it isn't ours
     # any other difference could change ids: nothing is guessed
     if content != tokenizer_json(ids, list(map(list, pairs)), special_ids, expression):
-        raise ValueError("save() did not write this model; `from bpe_more import Tokenizer` loads those of others")
+        raise ValueError("save() did not write this model; `from bpe_more import Tokenizer` loads other models")
     specials = check_special_tokens(list(special_ids))
     return *model_of(ids, pairs, specials), specials, expression
 
@@ -1619,7 +1619,7 @@ def make_parser() -> ArgumentParser:
     add("corpus", nargs="*", help=argparse.SUPPRESS)  # the usage shows it
     more = f"one besides {END_OF_TEXT}; may be repeated"
     add("--special-token", action="append", metavar="TEXT", default=[], help=more)
-    only = f"no {END_OF_TEXT}: only those of --special-token"
+    only = f"no {END_OF_TEXT}: just what --special-token names"
     add("--no-special-tokens", action="store_const", const=True, help=only)
     add("--pattern", help="gpt2 (default), " + ", ".join(list(PATTERNS)[1:]) + ", or an expression")
     add("--workers", type=int, metavar="N", help="processes or threads (default: all cores)")
@@ -1797,5 +1797,5 @@ def choose_engine(name: EngineName, pattern: str = "gpt2") -> Choice:
     return Choice(None, engine, f"C for merges, Python for words ({declined})")
 
 
-if __name__ == "__main__" and "__file__" in globals():  # a cell of a notebook has none
+if __name__ == "__main__" and "__file__" in globals():  # not in a notebook's cell
     sys.exit(main())

@@ -127,7 +127,7 @@ Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges)
 Learned = tuple[bytes, bytes, int, int]  # (left, right, count of the pair, replacements made)
 EngineName = Literal["auto", "python", "c"]
 T = TypeVar("T")  # a token of any kind: bytes, text or a number; in Part V, the result of a task
-Token = TypeVar("Token", bytes, str)
+Token = TypeVar("Token", bytes, str)  # of these kinds, left + right is a token
 
 
 # ------------------------------
@@ -144,7 +144,7 @@ GPT2 = (
     r"| ?\p{L}+"  # letters, with the space before them: " the"
     r"| ?\p{N}+"  # digits
     r"| ?[^\s\p{L}\p{N}]+"  # other characters, such as "..."
-    r"|\s+(?!\S)"  # whitespace; before a word, it gives its last character back, which begins that word: " the"
+    r"|\s+(?!\S)"  # whitespace; before a word, all but its last character: a space there begins " the"
     r"|\s+"  # other whitespace, such as one "\n" before "the"
 )
 
@@ -313,16 +313,16 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     heapq.heapify(heap)
     while heap:
         negative_count, _, _, pair = heapq.heappop(heap)
-        count = pair_counts.get(pair, 0)  # [pair] would add it again
+        count = pair_counts.get(pair, 0)  # [pair] would add a deleted one
         if count != -negative_count:  # out of date
             if count:
                 heapq.heappush(heap, heap_entry(pair))
             continue
 
         left, right = tokens[ord(pair[0])], tokens[ord(pair[1])]
-        if left + right in first_tokens:  # these suffice: no two merges make one token (check_merges)
+        if left + right in first_tokens:  # a learned token can't come twice (see check_merges)
             continue
-        new = chr(len(tokens))  # from 55,296 to 57,343 a lone surrogate: harmless, since it is never encoded
+        new = chr(len(tokens))  # from 55,296 to 57,343 a lone surrogate: harmless, since it is never UTF-8
         tokens.append(left + right)
         keys.append(descending(left + right))
 
@@ -373,8 +373,8 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                 words_with[new + after].add(index)
             at = word.find(new, at + 1)
 
-    # Up to here, only pairs beside an X were changed. The pairs that became X are subtracted here: in
-    # `a a a`, which becomes `X a`, one of the two `a a` was beside the X, and the other became it.
+    # Up to here, only pairs on the left or right of an X were changed. Those that became X are subtracted
+    # here: in `a a a`, now `X a`, the first `a a` became X, and the second one was on its right.
     changes[pair] -= replaced
     return changes, replaced
 
@@ -413,8 +413,8 @@ def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
     Merges from training are like that: a token is made by one merge, everywhere at once, before any merge
     uses it. No second merge, such as es + t beside e + st, makes the same token. For take two places with
     the bytes est. As long as no merge crosses their ends, each merge does the same at both, so both become
-    est by the same merge. If one first crosses an end of a place, a token there holds a byte from outside,
-    and that place never becomes est.
+    est by the same merge. If a merge crosses an end before that, a token there holds a byte from
+    outside, and that place never becomes est.
 
     Raises ValueError for the first merge that repeats an earlier one, or makes a token that an earlier
     one uses. Only segment (Part III) calls it. The Tokenizer of Part VI refuses only repeated merges:
@@ -514,7 +514,7 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
     >>> learn_characters(collections.Counter(split_at_spaces("low low lower")), 3)
     [('l', 'o'), ('lo', 'w</w>'), ('w', 'e')]
     """
-    merges_wanted = min(operator.index(merges_wanted), sys.maxsize)
+    merges_wanted = min(operator.index(merges_wanted), sys.maxsize)  # islice takes no more
     if merges_wanted < 0:
         raise ValueError(f"merges_wanted must not be negative: {merges_wanted}")
     for word, count in words.items():
@@ -596,7 +596,7 @@ def compile_pattern(pattern: str) -> Any:
     try:
         expression.encode("utf-8")  # a lone surrogate could not be saved
         compiled = regex.compile("(?-f)" + expression, regex.V1)
-    except (regex.error, ArithmeticError, LookupError, RecursionError, ValueError) as error:
+    except (regex.error, ArithmeticError, LookupError, RecursionError, ValueError) as error:  # regex raises them
         reason = getattr(error, "msg", error)
         raise ValueError(f"pattern {pattern!r:.150} is not a valid regular expression: {reason!s:.100}") from None
     if compiled.flags & regex.REVERSE:
@@ -662,8 +662,8 @@ WINDOW = 8 << 10  # how much text is searched for a cut at a time: bytes of a fi
 
 def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
     """Return the last index at which text, a part of a larger text, can be cut, or 0 if there is none."""
-    # Any window may begin or end inside a special token, and a file's window also inside a character, whose
-    # bytes there, up to 3, are lone surrogates here. So no cut is made this close to its ends.
+    # A window may begin or end inside a special token, and in a file also inside a character, of which up to
+    # 3 bytes are then lone surrogates. No cut is made within this margin.
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def divides_special_token(place: int) -> bool:
@@ -821,7 +821,7 @@ class Slice(NamedTuple):
             byte = f"byte {self.start + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
             raise ValueError(f"{self.path}: not valid UTF-8 at {byte}") from None
         except ValueError as error:
-            number = self.start + getattr(error, "number", 0)  # encode_texts (Part VI) puts it on the error
+            number = self.start + getattr(error, "number", 0)  # set by encode_texts, in Part VI
             place = f"{self.path}, bytes {self.start} to {self.end}" if self.path else f"texts[{number}]"
             raise ValueError(f"{place}: {error}") from None
 
@@ -843,7 +843,7 @@ def check_input(paths: Paths, texts: Strings) -> list[str]:
     if not names:
         raise ValueError("no file: the list of paths is empty")
     for path in names:
-        # "-", standard input, is no regular file, either; stat() raises FileNotFoundError for a missing one
+        # 0 is no regular file: "-" is standard input. stat() raises FileNotFoundError for a missing one
         mode = 0 if path == "-" else os.stat(path).st_mode
         if stat.S_ISDIR(mode):
             raise ValueError(f"{path} is a folder; name its files, such as {path}/*.txt")
@@ -975,7 +975,7 @@ def check_workers(workers: int | None) -> int:
 
 FORKS = sys.platform == "linux"  # elsewhere, a process is a new Python, which imports this module by its name
 STARTING = threading.RLock()
-if hasattr(os, "register_at_fork"):  # a process that is forked at that moment would keep it, and connections
+if hasattr(os, "register_at_fork"):  # else a fork while workers start would inherit the lock, held, and connections
     os.register_at_fork(before=STARTING.acquire, after_in_parent=STARTING.release, after_in_child=STARTING.release)
 STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
@@ -985,8 +985,8 @@ def can_start_processes() -> bool:
     import multiprocessing
     if multiprocessing.current_process().daemon:
         return False  # such as a worker of a Pool
-    # A new Python can't import a notebook's cell, which has no __file__. Even a fork unpickles slices by way
-    # of sys.modules, where a module may be missing, or another one, if this was loaded from a path.
+    # A new Python can't import a notebook's cell, which has no __file__. Slices are unpickled by way of
+    # sys.modules, which may lack this module, or have another one, if this was loaded from a path.
     is_found = getattr(sys.modules.get(__name__), "Slice", None) is Slice
     return is_found and (FORKS or "__file__" in globals())
 
@@ -1007,6 +1007,7 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
         with STARTING:  # no other thread starts or forks a process, which would keep these connections open
             for _ in first_slices:
                 ours, theirs = context.Pipe()
+                # it gets ours, too, to close its copy
                 process = context.Process(target=worker_loop, args=(task, ours, theirs), daemon=True)
                 with signals_delayed():  # Ctrl-C would make a process that is just starting print a traceback
                     process.start()
@@ -1064,7 +1065,7 @@ def signals_delayed() -> Iterator[None]:
 
 def worker_loop(task: Callable[[Slice], object], parents_end: Any, connection: Any) -> None:
     """Do a task with each slice that comes, in a worker process, until the parent ends it, or has ended."""
-    parents_end.close()  # this copy of it; while one is open, recv() below does not notice that the parent has ended
+    parents_end.close()  # while a copy is open, recv() below does not notice that the parent has ended
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent alone
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # main() has set another handler before the fork
     if hasattr(signal, "pthread_sigmask"):
@@ -1186,7 +1187,7 @@ class Tokenizer:
 
     @functools.cached_property
     def encoder(self) -> Any:
-        """The encoder in C, or None if encode_in_python encodes; made when it is first needed."""
+        """The encoder in C, or None (no engine, or too many tokens for it); made when it is first needed."""
         engine = choose_engine("auto", self.pattern).for_words
         return engine.encoder(self) if engine is not None else None
 
@@ -1267,8 +1268,7 @@ class Tokenizer:
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
 
-        It collects some 32,000 characters before each cut, or more if there is no place to cut (see
-        WORD_END).
+        It then collects some 32,000 characters before each cut, or more without a place to cut (see WORD_END).
         """
         if isinstance(iterable, Mapping):
             raise TypeError(f"text must come in strings, not in a {type(iterable).__name__}")
@@ -1639,7 +1639,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     1: out of memory, a killed worker, or counts beyond 64 bits; 2: bad input or a file's error; 130:
     Ctrl-C or `kill`.
     """
-    in_main_thread = threading.current_thread() is threading.main_thread()  # only there, signals have handlers
+    in_main_thread = threading.current_thread() is threading.main_thread()  # only there can handlers be set
     # `kill` ends a run as Ctrl-C does, with an exception that ends workers and removes temporary files
     before = signal.signal(signal.SIGTERM, signal.default_int_handler) if in_main_thread else None
     try:
@@ -1765,7 +1765,7 @@ def find_engine() -> tuple[Any, str]:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         engine = module.load_engine(PATTERNS, last_cut)
-        return engine, engine.only_learns
+        return engine, engine.only_learns  # the reason, or ""
     except Exception as error:
         return None, str(error)
 

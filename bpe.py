@@ -31,7 +31,7 @@ to get right:
       (b"a", b"bz"), because b"ab" > b"a", although b"aba" < b"abz".
 
 The tie rule is written three times: in train_by_definition (Part I), in descending() (Part II), and in
-the C engine, bpe_fast.c.
+bpe_fast.c, of the C engine.
 
 Glossary, with values from the example below: no special tokens, so b"st" gets the id 256, and b"est" 257:
 
@@ -127,7 +127,7 @@ Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges)
 Learned = tuple[bytes, bytes, int, int]  # (left, right, count of the pair, replacements made)
 EngineName = Literal["auto", "python", "c"]
 T = TypeVar("T")  # a token of any kind: bytes, text or a number; in Part V, the result of a task
-Token = TypeVar("Token", bytes, str)  # of these kinds, left + right is a token
+Token = TypeVar("Token", bytes, str)  # bytes or text, which left + right joins
 
 
 # ------------------------------
@@ -144,7 +144,7 @@ GPT2 = (
     r"| ?\p{L}+"  # letters, with the space before them: " the"
     r"| ?\p{N}+"  # digits
     r"| ?[^\s\p{L}\p{N}]+"  # other characters, such as "..."
-    r"|\s+(?!\S)"  # whitespace; before a word, all but its last character: a space there begins " the"
+    r"|\s+(?!\S)"  # whitespace; if more text follows, without the last character, which may begin " the"
     r"|\s+"  # other whitespace, such as one "\n" before "the"
 )
 
@@ -258,8 +258,8 @@ def descending(token: bytes) -> str:
     """Return a sort key that puts greater tokens first: b"st" before b"s", b"s" before b"es".
 
     On a tie the greatest pair wins, but heapq pops the smallest entry first, so each byte is subtracted
-    from 255. Without an end, the key of b"st" would begin with the key of b"s", which would come first.
-    chr(256), greater than all other characters of keys, turns that around.
+    from 255. The chr(256) at the end is greater than all other characters: without it, the key of b"s" would
+    be the beginning of the key of b"st", and come first.
     """
     return "".join(chr(255 - byte) for byte in token) + chr(256)
 
@@ -313,16 +313,16 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     heapq.heapify(heap)
     while heap:
         negative_count, _, _, pair = heapq.heappop(heap)
-        count = pair_counts.get(pair, 0)  # [pair] would add a deleted one
+        count = pair_counts.get(pair, 0)  # [pair] would re-create one deleted below
         if count != -negative_count:  # out of date
             if count:
                 heapq.heappush(heap, heap_entry(pair))
             continue
 
         left, right = tokens[ord(pair[0])], tokens[ord(pair[1])]
-        if left + right in first_tokens:  # a learned token can't come twice (see check_merges)
+        if left + right in first_tokens:  # learned ones can't recur: proof in check_merges
             continue
-        new = chr(len(tokens))  # from 55,296 to 57,343 a lone surrogate: harmless, since it is never UTF-8
+        new = chr(len(tokens))  # from 55,296 to 57,343 a lone surrogate: harmless, as nothing encodes it
         tokens.append(left + right)
         keys.append(descending(left + right))
 
@@ -411,10 +411,10 @@ def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
     replaying.
 
     Merges from training are like that: a token is made by one merge, everywhere at once, before any merge
-    uses it. No second merge, such as es + t beside e + st, makes the same token. For take two places with
-    the bytes est. As long as no merge crosses their ends, each merge does the same at both, so both become
-    est by the same merge. If a merge crosses an end before that, a token there holds a byte from
-    outside, and that place never becomes est.
+    uses it. No second merge, such as es + t beside e + st, makes the same token: at two places with the bytes
+    est, each merge does the same, as long as none crosses their ends, so both become est by the same merge.
+    If a merge crosses an end before that, a token there holds a byte from outside, and that place never
+    becomes est.
 
     Raises ValueError for the first merge that repeats an earlier one, or makes a token that an earlier
     one uses. Only segment (Part III) calls it. The Tokenizer of Part VI refuses only repeated merges:
@@ -663,7 +663,7 @@ WINDOW = 8 << 10  # how much text is searched for a cut at a time: bytes of a fi
 def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
     """Return the last index at which text, a part of a larger text, can be cut, or 0 if there is none."""
     # A window may begin or end inside a special token, and in a file also inside a character, of which up to
-    # 3 bytes are then lone surrogates. No cut is made within this margin.
+    # 3 bytes are then lone surrogates. default=1: the character after a cut must be whole.
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def divides_special_token(place: int) -> bool:
@@ -685,8 +685,8 @@ def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
 # train_bpe, Tokenizer.train, and train in Part VIII, for the command line, check their arguments, and
 # make two calls:
 #
-#     count_corpus   cuts files, or collects texts, into slices that split into the same words on their own
-#                    (slices_of), and counts their words: count_slices, or the engine in C
+#     count_corpus   cuts files, or collects texts, into slices, so that no word changes (slices_of), and counts
+#                    their words: count_slices, or the engine in C
 #     learn_model    learns merges from the counts (learn_merges of Part II, or the engine), and numbers the tokens
 
 def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
@@ -703,9 +703,9 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for the package regex
     workers           the maximum number of processes, or of threads if C counts; by default one per core.
                       Except on Linux, processes need `if __name__ == "__main__":` in a script
-    engine            "auto": C, if it is built, for all that it can do (Part IX). "python". "c": C must be built, and
-                      able to count with the pattern, unless it was built for learning only: then Python counts.
-                      The result is the same
+    engine            "auto": C, if it is built, for all that it can do (Part IX). "python". "c": an error if C
+                      isn't built, or can't count with the pattern; if it was built for learning only, Python
+                      counts. The result is the same
     progress          show progress on standard error, if it is a terminal
 
     Counting takes time in proportion to the text, and memory in proportion to its distinct words. There
@@ -799,7 +799,7 @@ NOT_TEXT = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".json", ".gz
 
 
 class Slice(NamedTuple):
-    """A part of a corpus that splits into the same words on its own: a part of a file, or several texts."""
+    """A part of a corpus, cut so that no word changes: a part of a file, or several texts."""
 
     path: str  # of the file, or "" for texts
     start: int  # its first byte in the file, or the number of its first text
@@ -975,7 +975,7 @@ def check_workers(workers: int | None) -> int:
 
 FORKS = sys.platform == "linux"  # elsewhere, a process is a new Python, which imports this module by its name
 STARTING = threading.RLock()
-if hasattr(os, "register_at_fork"):  # else a fork while workers start would inherit the lock, held, and connections
+if hasattr(os, "register_at_fork"):  # other threads' forks wait: they would inherit the lock and connections
     os.register_at_fork(before=STARTING.acquire, after_in_parent=STARTING.release, after_in_child=STARTING.release)
 STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
@@ -1007,7 +1007,7 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
         with STARTING:  # no other thread starts or forks a process, which would keep these connections open
             for _ in first_slices:
                 ours, theirs = context.Pipe()
-                # it gets ours, too, to close its copy
+                # worker_loop closes the process's copy of ours
                 process = context.Process(target=worker_loop, args=(task, ours, theirs), daemon=True)
                 with signals_delayed():  # Ctrl-C would make a process that is just starting print a traceback
                     process.start()
@@ -1377,7 +1377,7 @@ class Tokenizer:
         new id.
         """
         specials = check_special_tokens(special_tokens)
-        check_special_names(specials)  # "é" would be found as the byte E9
+        check_special_names(specials)  # files write the byte E9 as "é"
         with open(vocab_filepath, encoding="utf-8-sig") as file, error_prefix(vocab_filepath):
             ids = json.load(file, object_pairs_hook=unique_keys)
             for special in specials:
@@ -1751,7 +1751,7 @@ def find_engine() -> tuple[Any, str]:
         encoder.encode_batch(slices, workers)                     Tokenizer.encode_texts, for all slices
         encoder.encode_slices(slices, typecode, workers)          Tokenizer.encode_slice, for all slices
 
-    An engine of `bpe_fast.c` alone only learns. engine.declines(pattern) says why it can't count and
+    Built from bpe_fast.c alone, it only learns. engine.declines(pattern) says why it can't count and
     encode with a pattern; "" if it can. With last_cut, it divides a long text between threads.
     """
     path = os.path.join(os.path.dirname(globals().get("__file__", "")), "build_ffi.py")

@@ -514,6 +514,15 @@ def test_a_plan_or_a_description_that_is_not_ours_is_one_line_with_the_file(coun
         encode()
 
 
+def test_a_shard_whose_description_lacks_its_number_of_ids_is_made_again(corpus, tmp_path):
+    encode = functools.partial(cluster.encode, None, str(corpus / "1.txt"), one_machine(corpus, "txt"), str(tmp_path / "ids"))
+    n_ids = encode()
+    name = str(tmp_path / "ids" / "1.txt.npy.json")
+    entry = urls.read_json(name, ("shard", "ids"))
+    urls.write_json(name, {key: value for key, value in entry.items() if key != "ids"})
+    assert encode() == n_ids and urls.read_json(name, ("shard",))["ids"] == n_ids
+
+
 def test_a_number_changed_in_a_plan_or_a_description_is_damage(counted, corpus, tmp_path):
     folder, train = counted
     encode = functools.partial(cluster.encode, None, str(corpus / "1.txt"), one_machine(corpus, "txt"), str(tmp_path / "ids"))

@@ -12,21 +12,22 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HERE))
-from bpe_more import choices, models, training  # noqa: E402
+import bpe  # noqa: E402
+from bpe_more import Tokenizer, count_words, find_engine, train_bpe, train_from_counts  # noqa: E402
 
 END = "<|endoftext|>"
 BYTES = 2**31 + 2**26
 
 
 def main() -> None:
-    assert choices.find_engine()[0], choices.find_engine()[1]
+    assert find_engine()[0], find_engine()[1]
     begun = time.monotonic()
     text = (HERE / "fixtures/corpus.txt").read_text(encoding="utf-8") + END
     n = BYTES // len(text.encode()) + 1
-    counts = training.count_words(None, [END], texts=[text], engine="python")
-    expected = training.train_from_counts({word: n * count for word, count in counts.items()}, 2000, [END], engine="python")
-    tokenizer = models.Tokenizer(*expected, [END])
-    ids = tokenizer._python_encoder().encode_utf8(text.encode())
+    counts = count_words(None, [END], texts=[text], engine="python")
+    expected = train_from_counts({word: n * count for word, count in counts.items()}, 2000, [END], engine="python")
+    tokenizer = Tokenizer(*expected, [END])
+    ids = bpe.Tokenizer(*expected, [END]).encode_in_python(text)
     with tempfile.TemporaryDirectory() as folder:
         path, output = Path(folder, "text.txt"), Path(folder, "ids.npy")
         block = text.encode() * 100
@@ -34,7 +35,7 @@ def main() -> None:
             for _ in range(n // 100):
                 file.write(block)
             file.write(text.encode() * (n % 100))
-        assert training.train_bpe(path, 2000, [END], engine="c") == expected, "other merges"
+        assert train_bpe(path, 2000, [END], engine="c") == expected, "other merges"
         print(f"{path.stat().st_size:,} bytes: the merges of {n:,} times the counts; {time.monotonic() - begun:.0f} s", flush=True)
         assert tokenizer.encode_files(path, output, engine="c") == n * len(ids), "another number of ids"
         piece = b"".join(number.to_bytes(2, sys.byteorder) for number in ids)

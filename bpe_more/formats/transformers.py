@@ -54,8 +54,12 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
     still_added = [str(vocab_ids[text]) for text in in_vocab.difference(special_ids)]
     if still_added:
         config["added_tokens_decoder"] = {token_id: decoder[token_id] for token_id in still_added}
+    in_config = {name: value for name, value in config.items() if is_role(name, value)}
     files = {
-        "special_tokens_map.json": {name: value for name, value in config.items() if is_role(name, value)},
+        # version 4.57 would take a dict of several tokens for one token there
+        "special_tokens_map.json": {
+            name: value for name, value in in_config.items() if name not in LISTS_OF_ROLES or isinstance(value, list)
+        },
         "added_tokens.json": {text: token_id for text, token_id in added.items() if special_ids.get(text) == token_id},
     }
     in_folder = [name for name in files if os.path.exists(os.path.join(folder, name))]

@@ -451,6 +451,12 @@ def test_roles_and_added_tokens_of_another_model_go_and_are_named(tmp_path):
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"pad_token": "<s>"}))
     tokenizer.save(tmp_path)
     assert read("tokenizer_config.json")["pad_token"] == read("special_tokens_map.json")["pad_token"] == "<s>"
+    # transformers 4.57 writes a dict into the first file, and would read it as one token in the second
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"extra_special_tokens": {"image_token": "<s>"}}))
+    (tmp_path / "special_tokens_map.json").write_text("{}")
+    tokenizer.save(tmp_path)
+    assert read("tokenizer_config.json")["extra_special_tokens"] == {"image_token": "<s>"}
+    assert "extra_special_tokens" not in read("special_tokens_map.json")
 
 
 def test_the_summary_names_roles_that_go(main):

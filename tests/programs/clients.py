@@ -186,7 +186,7 @@ def install(packages: list[str], folder: Path) -> list[list[str]]:
     names = [re.split("[=<>]|(?!^)@", package)[0] for package in packages]
     if names[0] in PYTHON_CLIENTS:
         venv.create(folder, with_pip=True)
-        command = [folder / "bin/python", "-m", "pip", "install", "--quiet", "regex", *packages]
+        command = [folder / "bin/python", "-m", "pip", "install", "--quiet", "regex", "jinja2", *packages]
     else:
         folder.mkdir()  # without --ignore-scripts, npm would download more binaries
         command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--silent", *packages]

@@ -169,7 +169,8 @@ def encode_in_child(client: str, work: Path) -> None:
         except BaseException as error:  # a panic in Rust is no Exception
             ids[pattern] = f"{type(error).__name__}: {error}"
     if client == "transformers":
-        shutil.copytree(work / "qwen2", work / "roles", dirs_exist_ok=True)
+        shutil.rmtree(work / "roles", ignore_errors=True)  # of another version
+        shutil.copytree(work / "qwen2", work / "roles")
         check_roles(str(work / "roles"))
     print(json.dumps({"name": client, "version": importlib.metadata.version(client), "ids": ids}))
 

@@ -995,19 +995,24 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
     """Yield task(slice) for each slice, in order, from several processes, or from this one if there is one slice."""
     first_slices = list(itertools.islice(slices, workers))  # no process is started that has nothing to do
     slices = itertools.chain(first_slices, slices)
-    if len(first_slices) < 2 or not can_start_processes():
+    if len(first_slices) < 2:
         yield from map(task, slices)
         return
+    with worker_processes(task, len(first_slices)) as connections:
+        yield from share_out(slices, connections) if connections else map(task, slices)
 
+
+@contextlib.contextmanager
+def worker_processes(task: Callable[[Slice], object], n: int) -> Iterator[list[Any]]:
+    """Start n worker processes, or as many as the system has room for; give the connections to them."""
     import multiprocessing
     context: Any = multiprocessing.get_context("fork" if FORKS else None)
     processes: list[Any] = []
     connections: list[Any] = []
     try:
-        # The system may lack room for so many processes, or for any, or a module.
+        # no other thread starts or forks a process meanwhile, which would keep these connections open
         with contextlib.suppress(ImportError, OSError), STARTING:
-            # no other thread starts or forks a process meanwhile, which would keep these connections open
-            for _ in first_slices:
+            for _ in range(n if can_start_processes() else 0):
                 ours, theirs = context.Pipe()
                 # worker_loop closes the process's copy of ours
                 process = context.Process(target=worker_loop, args=(task, ours, theirs), daemon=True)
@@ -1016,7 +1021,7 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
                     processes.append(process)
                 theirs.close()  # only the process has it now, so the connection ends when the process does
                 connections.append(ours)
-        yield from share_out(slices, connections) if connections else map(task, slices)
+        yield connections
     finally:
         for process in processes:
             process.kill()  # SIGTERM could be lost in a process that is just starting

@@ -1,17 +1,16 @@
 """Tasks in processes of this machine, which exchange nothing.
 
 Gives: Local, an engine as engines.py describes it, without exchange().
-Uses: tasks, workers.
+Uses: tasks.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from bpe_more import workers
+import bpe
 from bpe_more.cluster.tasks import ATTEMPTS, LostWorkerError, Report, Work, attempt
 
 
@@ -26,15 +25,16 @@ class Local:
     def reports(self, work: Work, items: Sequence[Any], job: Any) -> Generator[Report, None, None]:
         """Yield the reports of tasks."""
         task: Any = functools.partial(attempt, work, job=job)
-        left = list(items)
+        n_done = 0
         for number in range(ATTEMPTS):
             try:
-                results = workers.in_order(task, iter(left), self.n_workers, in_threads=False)
-                with contextlib.closing(results) as reports:
-                    for report in reports:
-                        left.pop(0)
+                # even a single task has a process, which it could end
+                with bpe.worker_processes(task, min(self.n_workers, len(items) - n_done)) as connections:
+                    left = iter(items[n_done:])
+                    for report in bpe.share_out(left, connections) if connections else map(task, left):
+                        n_done += 1
                         yield report
                 return
-            except RuntimeError as error:  # a worker was killed; an error of a task is in its report
+            except RuntimeError as error:  # a process was killed; an error of a task is in its report
                 if number == ATTEMPTS - 1:
                     raise LostWorkerError(job.stage, str(error)) from None

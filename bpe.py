@@ -995,17 +995,24 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
     """Yield task(slice) for each slice, in order, from several processes, or from this one if there is one slice."""
     first_slices = list(itertools.islice(slices, workers))  # no process is started that has nothing to do
     slices = itertools.chain(first_slices, slices)
-    if len(first_slices) < 2 or not can_start_processes():
+    if len(first_slices) < 2:
         yield from map(task, slices)
         return
+    with worker_processes(task, len(first_slices)) as connections:
+        yield from share_out(slices, connections) if connections else map(task, slices)
 
+
+@contextlib.contextmanager
+def worker_processes(task: Callable[[Slice], object], n: int) -> Iterator[list[Any]]:
+    """Start n worker processes, or as many as the system has room for; give the connections to them."""
     import multiprocessing
     context: Any = multiprocessing.get_context("fork" if FORKS else None)
     processes: list[Any] = []
     connections: list[Any] = []
     try:
-        with STARTING:  # no other thread starts or forks a process, which would keep these connections open
-            for _ in first_slices:
+        # no other thread starts or forks a process meanwhile, which would keep these connections open
+        with contextlib.suppress(ImportError, OSError), STARTING:
+            for _ in range(n if can_start_processes() else 0):
                 ours, theirs = context.Pipe()
                 # worker_loop closes the process's copy of ours
                 process = context.Process(target=worker_loop, args=(task, ours, theirs), daemon=True)
@@ -1014,7 +1021,7 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
                     processes.append(process)
                 theirs.close()  # only the process has it now, so the connection ends when the process does
                 connections.append(ours)
-        yield from share_out(slices, connections)
+        yield connections
     finally:
         for process in processes:
             process.kill()  # SIGTERM could be lost in a process that is just starting
@@ -1031,7 +1038,7 @@ def share_out(slices: Iterator[Slice], connections: Sequence[Any]) -> Iterator[A
     n_sent = n_yielded = 0
     while True:
         # while a slow slice holds up the others, their results must not fill the memory
-        while idle and len(results) < 2 * len(connections) and (part := next(slices, None)):
+        while idle and len(results) < 2 * len(connections) and (part := next(slices, None)) is not None:
             connection = idle.pop()
             with contextlib.suppress(OSError):  # the process was killed; receive() reports it
                 connection.send(part)
@@ -1043,7 +1050,10 @@ def share_out(slices: Iterator[Slice], connections: Sequence[Any]) -> Iterator[A
             results[at_work.pop(connection)] = receive(connection)
             idle.append(connection)
         while n_yielded in results:
-            yield results.pop(n_yielded)
+            result, error = results.pop(n_yielded)
+            if error is not None:
+                raise error
+            yield result
             n_yielded += 1
 
 
@@ -1082,14 +1092,11 @@ def worker_loop(task: Callable[[Slice], object], parents_end: Any, connection: A
 
 
 def receive(connection: Any) -> Any:
-    """Return the next result of a worker process, or raise its error."""
+    """Return (result, error) of a worker process, one of which is None."""
     try:
-        result, error = connection.recv()
+        return connection.recv()
     except (EOFError, OSError):
         raise RuntimeError("a worker process was killed; it may have run out of memory") from None
-    if error is not None:
-        raise error
-    return result
 
 
 # ---- Learning

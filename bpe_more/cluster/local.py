@@ -1,7 +1,7 @@
 """Tasks in processes of this machine, which exchange nothing.
 
 Gives: Local, an engine as engines.py describes it, without exchange().
-Uses: tasks, errors, workers.
+Uses: tasks.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import functools
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from bpe_more import workers
+import bpe
 from bpe_more.cluster.tasks import ATTEMPTS, LostWorkerError, Report, Work, attempt
-from bpe_more.errors import all_delayed
 
 
 class Local:
@@ -25,25 +24,17 @@ class Local:
 
     def reports(self, work: Work, items: Sequence[Any], job: Any) -> Generator[Report, None, None]:
         """Yield the reports of tasks."""
-        with all_delayed():
-            from concurrent.futures import BrokenExecutor
         task: Any = functools.partial(attempt, work, job=job)
-        left: list[Any] = list(items)
+        n_done = 0
         for number in range(ATTEMPTS):
-            if not left:
-                return
-            with all_delayed():
-                pool = workers.start_processes(min(self.n_workers, len(left)), task)
-            if pool is None:  # the system has no room for one, or this is a daemon process
-                yield from map(task, left)
-                return
             try:
-                for result in [workers.submitted(pool, task, item, False)[1] for item in left]:
-                    report = result()
-                    del left[0]
-                    yield report
-            except BrokenExecutor as error:
+                # even a single task has a process, which it could end
+                with bpe.worker_processes(task, min(self.n_workers, len(items) - n_done)) as connections:
+                    left = iter(items[n_done:])
+                    for report in bpe.share_out(left, connections) if connections else map(task, left):
+                        n_done += 1
+                        yield report
+                return
+            except RuntimeError as error:  # a process was killed; an error of a task is in its report
                 if number == ATTEMPTS - 1:
                     raise LostWorkerError(job.stage, str(error)) from None
-            finally:
-                workers.shut_down(pool)

@@ -11,6 +11,7 @@ Uses: choices, arrow, counting, data, inputs, progress, slicing, errors, outputs
 from __future__ import annotations
 
 import codecs
+import collections
 import contextlib
 import errno
 import functools
@@ -124,16 +125,23 @@ class Corpus:
         task = functools.partial(apply_to_slice, work, self.options.errors)
         slice_bytes = slice_bytes or (SLICE_BYTES_IN_C if in_threads else slicing.SLICE_BYTES)
         most_workers = min(self.options.workers or most_workers, most_workers)  # a user can choose fewer
-        results = workers.run_tasks(task, self.slices(slice_bytes), in_threads, most_workers)
-        # After Ctrl-C, a notebook keeps the traceback, and with it all generators. The pool of workers
-        # would live on if they weren't closed, here and by those that call results().
+        taken: collections.deque[Any] = collections.deque()  # the slices whose results come next
+
+        def taking() -> Iterator[Any]:
+            for part in self.slices(slice_bytes):
+                taken.append(part)
+                yield part
+
+        results = workers.in_order(task, taking(), most_workers, in_threads)
+        # After Ctrl-C, a notebook keeps the traceback, and with it all generators. The workers would live
+        # on if they weren't closed, here and by those that call results().
         with contextlib.closing(results):
             marked: list[str] = []
-            for part, (n_bytes, result, more) in progress.with_progress(results, self.options.progress, describe):
+            for n_bytes, result, more in progress.with_progress(results, self.options.progress, describe):
                 self.bytes_read += n_bytes
                 self.n_slices += 1
                 marked += more
-                yield part, result
+                yield taken.popleft(), result
         if marked:
             others = f" (and that of {plural(len(marked) - 1, 'other file')})" if len(marked) > 1 else ""
             text = f"{marked[0]}: the byte-order mark at byte 0{others} is text, and becomes a word or a part of one"
@@ -185,7 +193,7 @@ class Corpus:
         if engine:
             table = engine.words(options.special_tokens, pattern)
             # one thread for each 16 MB of text, or for each core if the size isn't known: each thread has its
-            # own table, and all tables are merged at the end. run_tasks() starts no more threads than there are cores.
+            # own table, and all tables are merged at the end. in_order() starts no more threads than there are cores.
             most_workers = self.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if self.n_bytes else workers.MOST_WORKERS
             # one thread collects texts; the smaller their slices are, the sooner the others begin
             slice_bytes = SLICE_BYTES_IN_C if self.paths else slicing.SLICE_BYTES // 2

@@ -653,8 +653,8 @@ def check_vocabulary(vocab_size: Any, special_tokens: Strings, for_files: bool =
     specials = check_special_tokens(special_tokens, for_files)
     least = 256 + len(specials)
     if not is_integer(vocab_size) or vocab_size < least:
-        rule = f"at least {least}, for bytes and special tokens"
-        raise ValueError(f"vocab_size must be an integer, {rule}, not {vocab_size!r:.60}")
+        rule = f"an integer of at least {least}, for bytes and special tokens"
+        raise ValueError(f"vocab_size must be {rule}, not {vocab_size!r:.60}")
     return specials
 
 
@@ -780,13 +780,25 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
     return learn_model(counts, vocab_size, specials, engine, progress)
 
 
-def learn_model(words: Any, vocab_size: Any, special_tokens: Sequence[str], engine: EngineName,
+def count_corpus(paths: Paths, texts: Strings, special_tokens: tuple[str, ...], pattern: str, workers: int | None,
+                 engine_name: EngineName, progress: bool) -> Any:
+    """Return the counts of all words: a dict, or a table of the engine, which also has len() and items()."""
+    pattern = check_pattern(pattern)
+    engine = choose_engine(engine_name, pattern)
+    n_workers = check_workers(workers)
+    slices = slices_of(paths, texts, pattern, special_tokens, "bytes counted" if progress else "")
+    if engine is not None:
+        return engine.count(slices, pattern, special_tokens, n_workers)
+    return count_slices(slices, pattern, special_tokens, n_workers)
+
+
+def learn_model(words: Any, vocab_size: Any, special_tokens: Sequence[str], engine_name: EngineName,
                 progress: bool) -> Model:
     """Learn merges from counts of words; return (vocab, merges)."""
     merges_wanted = operator.index(vocab_size) - 256 - len(special_tokens)
-    in_c, _ = choose_engine(engine)
-    if in_c is not None:
-        learned = in_c.learn(words, merges_wanted)
+    engine = choose_engine(engine_name)
+    if engine is not None:
+        learned = engine.learn(words, merges_wanted)
     else:
         learned = itertools.islice(learn_from_bytes(words), min(merges_wanted, sys.maxsize))
     learned = with_progress(learned, "merges learned" if progress else "", merges_wanted)
@@ -800,17 +812,7 @@ def learn_model(words: Any, vocab_size: Any, special_tokens: Sequence[str], engi
     return vocab, merges
 
 
-def count_corpus(paths: Paths, texts: Strings, special_tokens: tuple[str, ...], pattern: str, workers: int | None,
-                 engine: EngineName, progress: bool) -> Any:
-    """Return the counts of all words: a dict, or a table of the engine, which also has len() and items()."""
-    pattern = check_pattern(pattern)
-    in_c, _ = choose_engine(engine, pattern)
-    n_workers = check_workers(workers)
-    slices = slices_of(paths, texts, pattern, special_tokens, "bytes counted" if progress else "")
-    if in_c is not None:
-        return in_c.count(slices, pattern, special_tokens, n_workers)
-    return count_slices(slices, pattern, special_tokens, n_workers)
-
+# ---- Counting
 
 def count_slices(slices: Iterator[Slice], pattern: str, special_tokens: tuple[str, ...],
                  workers: int) -> dict[bytes, int]:
@@ -1193,7 +1195,7 @@ class Tokenizer:
     @functools.cached_property
     def encoder(self) -> Any:
         """The encoder in C, or None (no engine, or too many tokens for it); made when it is first needed."""
-        engine, _ = choose_engine("auto", self.pattern)
+        engine = choose_engine("auto", self.pattern)
         return engine.encoder(self) if engine is not None else None
 
     def encode_in_python(self, text: str) -> list[int]:
@@ -1290,12 +1292,12 @@ class Tokenizer:
         output = os.fsdecode(output)
         if not output.endswith(".npy"):
             raise ValueError(f"the name of the output must end in .npy: {output!r}")
-        in_c, _ = choose_engine(engine, self.pattern)
+        in_c = choose_engine(engine, self.pattern) is not None
         n_workers = check_workers(workers)
         label = "bytes encoded" if progress else ""
         slices = slices_of(paths, texts, self.pattern, self.special_tokens, label, [output])
         typecode = "H" if max(self.vocab, default=0) < 1 << 16 else "I"
-        if in_c is not None and self.encoder is not None:
+        if in_c and self.encoder is not None:
             arrays = self.encoder.encode_slices(slices, typecode, n_workers)
         else:
             compile_pattern(self.pattern)  # before processes start: one could inherit a lock of the package regex
@@ -1663,8 +1665,8 @@ def show(args: Namespace) -> None:
     if args.corpus:
         raise ValueError("--show takes no corpus: it uses a saved model")
     tokenizer = Tokenizer.load(args.model)
-    in_c, _ = choose_engine(args.engine, tokenizer.pattern)
-    ids = tokenizer.encode_in_python(args.show) if in_c is None else tokenizer.encode(args.show)
+    in_c = choose_engine(args.engine, tokenizer.pattern) is not None
+    ids = tokenizer.encode(args.show) if in_c else tokenizer.encode_in_python(args.show)
     print("|".join(tokenizer.vocab[token_id].decode("utf-8", "backslashreplace") for token_id in ids))
     print(*ids)
 
@@ -1726,28 +1728,31 @@ def find_engine() -> tuple[Any, str]:
         return None, str(error)
 
 
-def choose_engine(name: EngineName, pattern: str | None = None) -> tuple[Any, str]:
-    """Return (the engine, "") if it takes a step, or (None, why not). Raises ValueError if "c" can't be used.
+def choose_engine(name: EngineName, pattern: str | None = None) -> Any:
+    """Return the engine if it takes a step, else None. Raises ValueError if "c" can't be used.
 
     The step is learning; with a pattern, it is counting or encoding.
     """
     if name not in get_args(EngineName):
         raise ValueError(f"engine must be one of {get_args(EngineName)}, not {name!r}")
-    engine, reason = (None, "as chosen") if name == "python" else find_engine()
+    if name == "python":
+        return None
+    engine, reason = find_engine()
     if engine is not None:
         reason = engine.declines(pattern) if pattern is not None else ""
     if name == "c" and reason and not getattr(engine, "only_learns", ""):
         raise ValueError(f"engine 'c' can't be used: {reason}")
-    return (None if reason else engine), reason
+    return None if reason else engine
 
 
 def engine_summary(name: EngineName, pattern: str) -> str:
-    """Say which engine takes which steps."""
-    for_words, reason = choose_engine(name, pattern)
-    for_merges, _ = choose_engine(name)
-    if for_words is not None:
+    """Say which engine takes which steps, and why it isn't C."""
+    if choose_engine(name, pattern) is not None:
         return "C"
-    return f"Python ({reason})" if for_merges is None else f"C for merges, Python for words ({reason})"
+    engine = choose_engine(name)
+    if engine is not None:
+        return f"C for merges, Python for words ({engine.declines(pattern)})"
+    return f"Python ({'as chosen' if name == 'python' else find_engine()[1]})"
 
 
 if __name__ == "__main__" and "__file__" in globals():  # not in a notebook's cell

@@ -858,7 +858,7 @@ def check_input(paths: Paths, texts: Strings, outputs: Sequence[str] = ()) -> li
         raise TypeError(f"texts must be an iterable of strings, not {type(texts).__name__}: {texts!r:.60}")
     if isinstance(paths, (str, bytes, os.PathLike)):
         paths = [paths]
-    names = list(map(os.fsdecode, paths or ()))
+    names = list(map(os.fsdecode, () if paths is None else paths))
     if not names and texts is None:
         raise ValueError("no file: the list of paths is empty")
     for path in names:
@@ -1153,13 +1153,25 @@ class Tokenizer:
         ids = ids_of(vocab)
         special_bytes = [special.encode("utf-8") for special in self.special_tokens]
         missing = [token for token in special_bytes if token not in ids]
-        self.ids = ids | ids_of(dict(enumerate(missing, max(vocab, default=-1) + 1)))
-        self.vocab = {token_id: token for token, token_id in self.ids.items()}
-        self.special_ids = {special: self.ids[token] for special, token in zip(self.special_tokens, special_bytes)}
+        ids |= ids_of(dict(enumerate(missing, max(vocab, default=-1) + 1)))
+        self.ids = ids
+        self.vocab = {token_id: token for token, token_id in ids.items()}
+        self.special_ids = {special: ids[token] for special, token in zip(self.special_tokens, special_bytes)}
+
         self.merges = [(left, right) for left, right in merges]
-        self.merge_ids = merge_ids_of(self.merges, self.ids, self.special_ids)
+        try:
+            self.merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in self.merges]
+        except KeyError as error:
+            raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
         self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(self.merge_ids)}
         self.new_ids = [new_id for _, _, new_id in self.merge_ids]
+        if len(self.ranks) < len(self.merges):
+            [(pair, _)] = collections.Counter(self.merges).most_common(1)
+            raise ValueError(f"the merge {pair} repeats an earlier one")
+        made = set(self.new_ids)
+        for special, special_id in self.special_ids.items():
+            if special_id in made:
+                raise ValueError(f"a merge makes the special token {special!r}: leave it out of the vocabulary")
         self.known_words: dict[str, tuple[int, ...]] = {}
 
     def __len__(self) -> int:
@@ -1391,29 +1403,13 @@ def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
     """Return {token: id}. Each token has one id, from 0 to MAX_ID."""
     ids: dict[bytes, int] = {}
     for token_id, token in vocab.items():
-        if not isinstance(token, bytes) or not is_integer(token_id) or not 0 <= token_id <= MAX_ID:
+        is_id = (type(token_id) is int or is_integer(token_id)) and 0 <= token_id <= MAX_ID
+        if not isinstance(token, bytes) or not is_id:
             raise ValueError(f"vocab maps ids from 0 to {MAX_ID} to bytes, not {token_id!r:.40} to {token!r:.40}")
         if token in ids:
             raise ValueError(f"the token {token!r:.40} has two ids, {ids[token]} and {token_id}")
         ids[token] = operator.index(token_id)
     return ids
-
-
-def merge_ids_of(merges: Sequence[Pair], ids: Mapping[bytes, int],
-                 special_ids: Mapping[str, int]) -> list[tuple[int, int, int]]:
-    """Return the ids of each merge: left, right, new. Raises ValueError for an impossible or repeated merge."""
-    try:
-        merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in merges]
-    except KeyError as error:
-        raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
-    if len(set(merge_ids)) < len(merge_ids):
-        [(pair, _)] = collections.Counter(merges).most_common(1)
-        raise ValueError(f"the merge {pair} repeats an earlier one")
-    made = {new_id for _, _, new_id in merge_ids}
-    for special, special_id in special_ids.items():
-        if special_id in made:
-            raise ValueError(f"a merge makes the special token {special!r}: leave it out of the vocabulary")
-    return merge_ids
 
 
 def npy_header(id_bytes: int, n_ids: int) -> bytes:

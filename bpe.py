@@ -630,7 +630,8 @@ def check_special_tokens(special_tokens: Strings, for_files: bool = False) -> tu
 
     A single byte can't be one, since all bytes have ids already; nor can text with U+FFFD, which
     decode() writes for invalid bytes. A set is refused because its order, which decides the ids, differs
-    between runs; a string, because each of its characters would be a token.
+    between runs; a string, because each of its characters would be a token. A model's files could not tell
+    "é" from the byte E9, so it is refused if for_files.
     """
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
@@ -640,11 +641,10 @@ def check_special_tokens(special_tokens: Strings, for_files: bool = False) -> tu
         if not valid or len(token.encode("utf-8")) < 2:
             rule = "at least two bytes of text, without U+FFFD and lone surrogates"
             raise ValueError(f"special token {number} ({token!r}) must be {rule}")
+        if for_files and to_token(token) != token.encode("utf-8"):
+            raise ValueError(f"special token {token!r:.99} can't be saved: it looks like printable bytes")
     if len(set(tokens)) < len(tokens):
         raise ValueError(f"duplicate special token among {tokens!s:.200}")
-    for token in tokens if for_files else ():
-        if to_token(token) != token.encode("utf-8"):
-            raise ValueError(f"special token {token!r:.99} can't be saved: it looks like printable bytes")
     return tokens
 
 
@@ -909,14 +909,14 @@ class Slice(NamedTuple):
 
     @contextlib.contextmanager
     def named_in_errors(self, done: Sequence[object] = ()) -> Iterator[None]:
-        """Name the file and the byte in errors, or the text, which is the first that isn't done."""
+        """In errors, name the file and the byte, or the text: its number follows from how many are done."""
         try:
             yield
         except UnicodeDecodeError as error:
             byte = f"byte {self.start + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
             raise ValueError(f"{self.path}: not valid UTF-8 at {byte}") from None
         except ValueError as error:
-            number = self.start + getattr(error, "number", len(done))  # the engine sets it
+            number = self.start + getattr(error, "number", len(done))  # the engine sets .number
             place = f"{self.path}, bytes {self.start} to {self.end}" if self.path else f"texts[{number}]"
             raise ValueError(f"{place}: {error}") from None
 

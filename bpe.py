@@ -1160,11 +1160,10 @@ class Tokenizer:
 
         self.merges = [(left, right) for left, right in merges]
         try:
-            self.merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in self.merges]
+            self.ranks = {(ids[left], ids[right]): rank for rank, (left, right) in enumerate(self.merges)}
+            self.new_ids = [ids[left + right] for left, right in self.merges]  # by rank
         except KeyError as error:
             raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
-        self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(self.merge_ids)}
-        self.new_ids = [new_id for _, _, new_id in self.merge_ids]
         if len(self.ranks) < len(self.merges):
             [(pair, _)] = collections.Counter(self.merges).most_common(1)
             raise ValueError(f"the merge {pair} repeats an earlier one")
@@ -1204,6 +1203,11 @@ class Tokenizer:
             return self.encoder.encode(text)  # type: ignore[no-any-return]
         return self.encode_in_python(text)
 
+    @property
+    def merge_ids(self) -> list[tuple[int, int, int]]:
+        """The ids of each merge, left, right and new, for the encoder in C."""
+        return [(left, right, new_id) for (left, right), new_id in zip(self.ranks, self.new_ids)]
+
     @functools.cached_property
     def encoder(self) -> Any:
         """The encoder in C, or None (no engine, or too many tokens for it); made when it is first needed."""
@@ -1242,7 +1246,7 @@ class Tokenizer:
     def ordinary(self) -> Tokenizer:
         """The same tokenizer without special tokens; made when it is first needed."""
         # a model of another program may have a special token that merges use: it stays
-        left_out = set(self.special_ids.values()).difference(itertools.chain.from_iterable(self.merge_ids))
+        left_out = set(self.special_ids.values()).difference(itertools.chain.from_iterable(self.ranks))
         vocab = {token_id: token for token_id, token in self.vocab.items() if token_id not in left_out}
         return Tokenizer(vocab, self.merges, None, self.pattern)
 

@@ -577,9 +577,7 @@ def check_pattern(pattern: str) -> str:
     if not isinstance(pattern, str):
         raise ValueError(f"pattern must be a str, not {pattern!r:.200}")
     pattern = PATTERN_NAMES.get(pattern, pattern)
-    if pattern in PATTERNS:
-        return pattern
-    if not any(character in pattern for character in r"\.^$*+?{}[]()|"):
+    if pattern not in PATTERNS and not any(character in pattern for character in r"\.^$*+?{}[]()|"):
         raise ValueError(f"unknown pattern {pattern!r:.150}; the names are {', '.join(PATTERNS)}")
     compile_pattern(pattern)  # may raise an error
     return pattern
@@ -618,12 +616,22 @@ def find_words(text: str, pattern: str) -> list[str]:
     return [text[start:end] for start, end in itertools.pairwise(places) if start < end]
 
 
-def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
+def is_integer(value: Any) -> bool:
+    """Whether a value is an integer: numpy's are, its arrays and True are not."""
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return not isinstance(value, bool)
+
+
+def check_special_tokens(special_tokens: Strings, for_files: bool = False) -> tuple[str, ...]:
     """Check special tokens; return them as a tuple.
 
     A single byte can't be one, since all bytes have ids already; nor can text with U+FFFD, which
     decode() writes for invalid bytes. A set is refused because its order, which decides the ids, differs
-    between runs; a string, because each of its characters would be a token.
+    between runs; a string, because each of its characters would be a token. A model's files could not tell
+    "é" from the byte E9, so it is refused if for_files.
     """
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
@@ -633,9 +641,21 @@ def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
         if not valid or len(token.encode("utf-8")) < 2:
             rule = "at least two bytes of text, without U+FFFD and lone surrogates"
             raise ValueError(f"special token {number} ({token!r}) must be {rule}")
+        if for_files and to_token(token) != token.encode("utf-8"):
+            raise ValueError(f"special token {token!r:.99} can't be saved: it looks like printable bytes")
     if len(set(tokens)) < len(tokens):
         raise ValueError(f"duplicate special token among {tokens!s:.200}")
     return tokens
+
+
+def check_vocabulary(vocab_size: Any, special_tokens: Strings, for_files: bool = False) -> tuple[str, ...]:
+    """Check special tokens, and that there is room for them and the bytes; return them as a tuple."""
+    specials = check_special_tokens(special_tokens, for_files)
+    least = 256 + len(specials)
+    if not is_integer(vocab_size) or vocab_size < least:
+        rule = f"an integer of at least {least}, for bytes and special tokens"
+        raise ValueError(f"vocab_size must be {rule}, not {vocab_size!r:.60}")
+    return specials
 
 
 @functools.lru_cache(maxsize=32)
@@ -682,8 +702,7 @@ def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
 # V. Training
 # ------------------------------
 
-# train_bpe, Tokenizer.train, and train in Part VIII, for the command line, check their arguments, and
-# make two calls:
+# train_bpe, Tokenizer.train, and train in Part VIII, for the command line, make two calls:
 #
 #     count_corpus   cuts files, or collects texts, into slices, so that no word changes (slices_of), and counts
 #                    their words: count_slices, or the engine in C
@@ -717,12 +736,9 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     Raises ValueError or TypeError for bad arguments and for text that is not UTF-8, OSError for files,
     RuntimeError if a worker process is killed, OverflowError if counts add up to 2**63 in C.
     """
-    specials = check_special_tokens(special_tokens)
-    check_vocab_size(vocab_size, specials)
-    pattern = check_pattern(pattern)
-    choice = choose_engine(engine, pattern)
-    words = count_corpus(input_path, texts, specials, pattern, workers, choice.for_words, progress)
-    return learn_model(words, vocab_size, specials, choice.for_merges, progress)
+    specials = check_vocabulary(vocab_size, special_tokens)
+    words = count_corpus(input_path, texts, specials, pattern, workers, engine, progress)
+    return learn_model(words, vocab_size, specials, engine, progress)
 
 
 def count_words(paths: Paths = None, special_tokens: Strings = None, *, texts: Strings = None, pattern: str = "gpt2",
@@ -733,10 +749,7 @@ def count_words(paths: Paths = None, special_tokens: Strings = None, *, texts: S
     {b'hi': 1, b' hi': 1}
     """
     specials = check_special_tokens(special_tokens)
-    pattern = check_pattern(pattern)
-    choice = choose_engine(engine, pattern)
-    words = count_corpus(paths, texts, specials, pattern, workers, choice.for_words, progress)
-    return dict(words.items())  # it may be a table of the engine
+    return dict(count_corpus(paths, texts, specials, pattern, workers, engine, progress).items())
 
 
 def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Strings = None, *,
@@ -750,9 +763,8 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
     >>> train_from_counts({b"low": 2, b" lower": 1}, 258)[1]
     [(b'o', b'w'), (b'l', b'ow')]
     """
-    specials = check_special_tokens(special_tokens)
-    check_vocab_size(vocab_size, specials)
-    choice = choose_engine(engine)
+    specials = check_vocabulary(vocab_size, special_tokens)
+    choose_engine(engine)  # an error before the work
     special = re.compile(special_token_finder(specials).pattern.encode("utf-8"))
     counts: dict[bytes, int] = collections.defaultdict(int)
     for item in words.items() if isinstance(words, Mapping) else words:
@@ -765,37 +777,111 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
             raise ValueError(f"words are bytes without special tokens, counts not negative: {word!r:.60}, {n}")
         if n:
             counts[word] += n
-    return learn_model(counts, vocab_size, specials, choice.for_merges, progress)
+    return learn_model(counts, vocab_size, specials, engine, progress)
 
 
-def check_positive(name: str, value: Any) -> None:
-    """Check that a value is a positive integer; numpy's are, its arrays and True are not."""
-    try:
-        is_positive = operator.index(value) > 0
-    except TypeError:
-        is_positive = False
-    if not is_positive or isinstance(value, bool):
-        raise ValueError(f"{name} must be a positive integer, not {value!r:.60}")
+def count_corpus(paths: Paths, texts: Strings, special_tokens: tuple[str, ...], pattern: str, workers: int | None,
+                 engine_name: EngineName, progress: bool) -> Any:
+    """Return the counts of all words: a dict, or a table of the engine, which also has len() and items()."""
+    pattern = check_pattern(pattern)
+    engine = choose_engine(engine_name, pattern)
+    n_workers = check_workers(workers)
+    slices = slices_of(paths, texts, pattern, special_tokens, "bytes counted" if progress else "")
+    if engine is not None:
+        return engine.count(slices, pattern, special_tokens, n_workers)
+    return count_slices(slices, pattern, special_tokens, n_workers)
 
 
-def check_vocab_size(vocab_size: Any, special_tokens: tuple[str, ...]) -> None:
-    """Check that a vocabulary has room for bytes and special tokens."""
-    check_positive("vocab_size", vocab_size)
-    least = 256 + len(special_tokens)
-    if vocab_size < least:
-        raise ValueError(f"vocabulary size {vocab_size} is too small; the minimum is {least}, bytes and special tokens")
+def learn_model(words: Any, vocab_size: Any, special_tokens: Sequence[str], engine_name: EngineName,
+                progress: bool) -> Model:
+    """Learn merges from counts of words; return (vocab, merges)."""
+    merges_wanted = operator.index(vocab_size) - 256 - len(special_tokens)
+    engine = choose_engine(engine_name)
+    if engine is not None:
+        learned = engine.learn(words, merges_wanted)
+    else:
+        learned = itertools.islice(learn_from_bytes(words), min(merges_wanted, sys.maxsize))
+    learned = with_progress(learned, "merges learned" if progress else "", merges_wanted)
+    merges = [(left, right) for left, right, _, _ in learned]  # this loop makes the learner run
+
+    special_bytes = [special.encode("utf-8") for special in special_tokens]
+    vocab = dict(enumerate([*BYTES, *special_bytes, *map(b"".join, merges)]))
+    if len(vocab) < vocab_size:
+        text = f"{len(vocab):,} tokens, not {vocab_size:,}: every word is a single token"
+        warnings.warn(text, stacklevel=3)  # at the line that called train_bpe
+    return vocab, merges
 
 
-def plural(n: int, noun: str) -> str:
-    """Count something: plural(1234, "merge") -> "1,234 merges"."""
-    return f"{n:,} {noun}{'s' * (n != 1)}"
+# ---- Counting
+
+def count_slices(slices: Iterator[Slice], pattern: str, special_tokens: tuple[str, ...],
+                 workers: int) -> dict[bytes, int]:
+    """Count the words of slices, in several processes."""
+    task = functools.partial(count_slice, pattern=pattern, special_tokens=special_tokens)
+    words: collections.Counter[bytes] = collections.Counter()
+    for counts in in_processes(task, slices, workers):
+        words.update(counts)
+    return words
+
+
+def count_slice(part: Slice, pattern: str, special_tokens: tuple[str, ...]) -> dict[bytes, int]:
+    """Return the count of each word in a slice."""
+    counts: collections.Counter[str] = collections.Counter()
+    with part.named_in_errors():
+        for utf8 in part.read():
+            pieces = special_token_finder(special_tokens).split(utf8.decode("utf-8"))
+            for piece in pieces[::2]:  # the others are special tokens
+                counts.update(find_words(piece, pattern))
+    return {word.encode("utf-8"): n for word, n in counts.items()}
+
+
+# ---- Arguments
+
+def check_workers(workers: int | None) -> int:
+    """Check a number of workers; None means one per core that this process may use."""
+    if workers is None:
+        cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+        workers = len(cores)
+    if not is_integer(workers) or workers < 1:
+        raise ValueError(f"workers must be a positive integer, not {workers!r:.60}")
+    return min(workers, 61)  # Windows can't wait for more processes
+
+
+NOT_TEXT = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".json", ".gz", ".zst", ".xz", ".bz2")
+
+
+def check_input(paths: Paths, texts: Strings, outputs: Sequence[str] = ()) -> list[str]:
+    """Return a list of the paths to read, [] for texts. Refuses what can't be read, and outputs that are inputs."""
+    if (paths is None) == (texts is None):
+        raise ValueError("pass either the path of a file or texts=..., and not both")
+    if isinstance(texts, (str, bytes, Mapping)):
+        raise TypeError(f"texts must be an iterable of strings, not {type(texts).__name__}: {texts!r:.60}")
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        paths = [paths]
+    names = list(map(os.fsdecode, () if paths is None else paths))
+    if not names and texts is None:
+        raise ValueError("no file: the list of paths is empty")
+    for path in names:
+        # 0 is no regular file: "-" is standard input. stat() raises FileNotFoundError for a missing one
+        mode = 0 if path == "-" else os.stat(path).st_mode
+        if stat.S_ISDIR(mode):
+            raise ValueError(f"{path} is a folder; name its files, such as {path}/*.txt")
+        if path.lower().endswith(NOT_TEXT) or not stat.S_ISREG(mode):
+            ways = "`python -m bpe_more`, or `from bpe_more import train_bpe`, reads this"
+            raise ValueError(f"{path}: bpe.py reads plain text files; {ways}")
+    for output in filter(os.path.exists, outputs):
+        if os.path.isdir(output):
+            raise ValueError(f"the output {output} is a folder")
+        for path in names:
+            if os.path.samefile(output, path):
+                raise ValueError(f"the output {output} is the same file as {path}, which is needed, too")
+    return names
 
 
 # ---- The corpus, in slices
 
 SLICE_BYTES = 1 << 20  # how much text a worker takes at a time; counting it in Python takes about 0.1 s
 SLICE_TEXTS = 1 << 14  # how many texts at most, if they are short
-NOT_TEXT = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".json", ".gz", ".zst", ".xz", ".bz2")
 
 
 class Slice(NamedTuple):
@@ -806,61 +892,49 @@ class Slice(NamedTuple):
     end: int
     texts: Sequence[bytes] = ()  # in UTF-8
 
-    def apply(self, work: Callable[[Sequence[bytes]], T]) -> T:
-        """Return work(texts); a worker reads its part of a file here. Errors get the file and the byte."""
+    def n_bytes(self) -> int:
+        """Return the number of bytes."""
+        return self.end - self.start if self.path else sum(map(len, self.texts))
+
+    def read(self) -> Sequence[bytes]:
+        """Return the texts. A worker reads its part of a file here."""
+        if not self.path:
+            return self.texts
+        with open(self.path, "rb") as file:
+            file.seek(self.start)
+            utf8 = file.read(self.end - self.start)
+        if len(utf8) < self.end - self.start:
+            raise OSError(f"{self.path} became shorter while it was read")
+        return [utf8]
+
+    @contextlib.contextmanager
+    def named_in_errors(self, done: Sequence[object] = ()) -> Iterator[None]:
+        """In errors, name the file and the byte, or the text: its number follows from how many are done."""
         try:
-            if not self.path:
-                return work(self.texts)
-            with open(self.path, "rb") as file:
-                file.seek(self.start)
-                utf8 = file.read(self.end - self.start)
-            if len(utf8) < self.end - self.start:
-                raise OSError(f"{self.path} became shorter while it was read")
-            return work([utf8])
+            yield
         except UnicodeDecodeError as error:
             byte = f"byte {self.start + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
             raise ValueError(f"{self.path}: not valid UTF-8 at {byte}") from None
         except ValueError as error:
-            number = self.start + getattr(error, "number", 0)  # set by encode_texts, in Part VI
+            number = self.start + getattr(error, "number", len(done))  # the engine sets .number
             place = f"{self.path}, bytes {self.start} to {self.end}" if self.path else f"texts[{number}]"
             raise ValueError(f"{place}: {error}") from None
 
-
-def slice_size(part: Slice) -> int:
-    """Return the number of bytes of a slice."""
-    return part.end - part.start if part.path else sum(map(len, part.texts))
-
-
-def check_input(paths: Paths, texts: Strings) -> list[str]:
-    """Return a list of the paths to read, after checking that they can be; [] for texts."""
-    if (paths is None) == (texts is None):
-        raise ValueError("pass either the path of a file or texts=..., and not both")
-    if isinstance(texts, (str, bytes, Mapping)):
-        raise TypeError(f"texts must be an iterable of strings, not {type(texts).__name__}: {texts!r:.60}")
-    if paths is None:
-        return []
-    names = list(map(os.fsdecode, [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths))
-    if not names:
-        raise ValueError("no file: the list of paths is empty")
-    for path in names:
-        # 0 is no regular file: "-" is standard input. stat() raises FileNotFoundError for a missing one
-        mode = 0 if path == "-" else os.stat(path).st_mode
-        if stat.S_ISDIR(mode):
-            raise ValueError(f"{path} is a folder; name its files, such as {path}/*.txt")
-        if path.lower().endswith(NOT_TEXT) or not stat.S_ISREG(mode):
-            ways = "`python -m bpe_more`, or `from bpe_more import train_bpe`, reads this"
-            raise ValueError(f"{path}: bpe.py reads plain text files; {ways}")
-    return names
+    def apply(self, work: Callable[[Sequence[bytes]], T]) -> T:
+        """Return work(texts), which the engine does."""
+        with self.named_in_errors():
+            return work(self.read())
 
 
-def slices_of(names: Sequence[str], texts: Strings, pattern: str, special_tokens: tuple[str, ...],
-              label: str = "") -> Iterator[Slice]:
-    """Return the slices of files, or texts; with a label, progress is shown."""
+def slices_of(paths: Paths, texts: Strings, pattern: str, special_tokens: tuple[str, ...], label: str = "",
+              outputs: Sequence[str] = ()) -> Iterator[Slice]:
+    """Check the input and outputs; return the slices of files, or texts. With a label, progress is shown."""
+    names = check_input(paths, texts, outputs)
     if texts is not None:
-        return with_progress(slices_of_texts(texts), label, 0, slice_size)
-    # lazy: a file is cut while its slices are taken
-    slices = itertools.chain.from_iterable(slices_of_file(path, pattern, special_tokens) for path in names)
-    return with_progress(slices, label, sum(map(os.path.getsize, names)), slice_size)
+        slices = slices_of_texts(texts)
+    else:  # lazy: a file is cut while its slices are taken
+        slices = itertools.chain.from_iterable(slices_of_file(path, pattern, special_tokens) for path in names)
+    return with_progress(slices, label, sum(map(os.path.getsize, names)))
 
 
 def slices_of_file(path: str, pattern: str, special_tokens: tuple[str, ...]) -> Iterator[Slice]:
@@ -888,8 +962,7 @@ def slices_of_file(path: str, pattern: str, special_tokens: tuple[str, ...]) -> 
 def slices_of_texts(texts: Iterable[str]) -> Iterator[Slice]:
     """Collect texts into slices of about SLICE_BYTES."""
     collected: list[bytes] = []
-    n_bytes = 0
-    start = 0
+    n_bytes = start = 0
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"texts[{number}]: text must be a str, not {type(text).__name__}")
@@ -907,15 +980,15 @@ def slices_of_texts(texts: Iterable[str]) -> Iterator[Slice]:
         yield Slice("", start, start + len(collected), collected)
 
 
-def with_progress(items: Iterable[T], label: str, total: int, size_of: Callable[[T], int]) -> Iterator[T]:
-    """Yield items; with a label, show on the terminal how much of the total there has been."""
+def with_progress(items: Iterable[T], label: str, total: int) -> Iterator[T]:
+    """Yield slices, or merges; with a label, show on the terminal how much of the total there has been."""
     shows = label and sys.stderr and sys.stderr.isatty()  # it is None if it was closed
     done = 0
     shown_at = 0.0
     try:
         for item in items:
             yield item
-            done += size_of(item)
+            done += item.n_bytes() if isinstance(item, Slice) else 1
             if shows and time.monotonic() - shown_at > 0.2:
                 shown_at = time.monotonic()
                 of_total = f" of {total:,}" if total else ""
@@ -925,59 +998,12 @@ def with_progress(items: Iterable[T], label: str, total: int, size_of: Callable[
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # ESC [ K erases the line
 
 
-# ---- Counting
-
-def count_corpus(paths: Paths, texts: Strings, special_tokens: tuple[str, ...], pattern: str, workers: int | None,
-                 engine: Any, progress: bool) -> Any:
-    """Return the counts of all words: a dict, or a table of the engine, which also has len() and items()."""
-    n_workers = check_workers(workers)
-    slices = slices_of(check_input(paths, texts), texts, pattern, special_tokens, "bytes counted" if progress else "")
-    if engine is not None:
-        return engine.count(slices, pattern, special_tokens, n_workers)
-    return count_slices(slices, pattern, special_tokens, n_workers)
-
-
-def count_slices(slices: Iterator[Slice], pattern: str, special_tokens: tuple[str, ...],
-                 workers: int) -> dict[bytes, int]:
-    """Count the words of slices, in several processes."""
-    compile_pattern(pattern)  # before processes start: one could inherit a lock of the package regex
-    task = functools.partial(count_slice, pattern=pattern, special_tokens=special_tokens)
-    words: collections.Counter[bytes] = collections.Counter()
-    for counts in in_processes(task, slices, workers):
-        words.update(counts)
-    return words
-
-
-def count_slice(part: Slice, pattern: str, special_tokens: tuple[str, ...]) -> dict[bytes, int]:
-    """Return the count of each word in a slice."""
-    counts: collections.Counter[str] = collections.Counter()
-
-    def count_texts(texts: Sequence[bytes]) -> None:
-        for utf8 in texts:
-            pieces = special_token_finder(special_tokens).split(utf8.decode("utf-8"))
-            for piece in pieces[::2]:  # the others are special tokens
-                counts.update(find_words(piece, pattern))
-
-    part.apply(count_texts)
-    return {word.encode("utf-8"): n for word, n in counts.items()}
-
-
-def check_workers(workers: int | None) -> int:
-    """Check a number of workers; None means one per core that this process may use."""
-    if workers is not None:
-        check_positive("workers", workers)
-    elif hasattr(os, "sched_getaffinity"):
-        workers = len(os.sched_getaffinity(0))
-    else:
-        workers = os.cpu_count() or 1
-    return min(workers, 61)  # Windows can't wait for more processes
-
+# ---- Worker processes
 
 FORKS = sys.platform == "linux"  # elsewhere, a process is a new Python, which imports this module by its name
 STARTING = threading.RLock()
 if hasattr(os, "register_at_fork"):  # other threads' forks wait: they would inherit the lock and connections
     os.register_at_fork(before=STARTING.acquire, after_in_parent=STARTING.release, after_in_child=STARTING.release)
-STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 
 def can_start_processes() -> bool:
@@ -1010,15 +1036,15 @@ def worker_processes(task: Callable[[Slice], object], n: int) -> Iterator[list[A
     processes: list[Any] = []
     connections: list[Any] = []
     try:
-        # no other thread starts or forks a process meanwhile, which would keep these connections open
-        with contextlib.suppress(ImportError, OSError), STARTING:
+        # No other thread starts or forks a process, which would keep these connections open. Signals wait:
+        # Ctrl-C would make a process that is just starting print a traceback.
+        with contextlib.suppress(ImportError, OSError), STARTING, signals_delayed():
             for _ in range(n if can_start_processes() else 0):
                 ours, theirs = context.Pipe()
                 # worker_loop closes the process's copy of ours
                 process = context.Process(target=worker_loop, args=(task, ours, theirs), daemon=True)
-                with signals_delayed():  # Ctrl-C would make a process that is just starting print a traceback
-                    process.start()
-                    processes.append(process)
+                process.start()
+                processes.append(process)
                 theirs.close()  # only the process has it now, so the connection ends when the process does
                 connections.append(ours)
         yield connections
@@ -1040,29 +1066,34 @@ def share_out(slices: Iterator[Slice], connections: Sequence[Any]) -> Iterator[A
         # while a slow slice holds up the others, their results must not fill the memory
         while idle and len(results) < 2 * len(connections) and (part := next(slices, None)) is not None:
             connection = idle.pop()
-            with contextlib.suppress(OSError):  # the process was killed; receive() reports it
+            with contextlib.suppress(OSError):  # the process was killed; recv() below reports it
                 connection.send(part)
             at_work[connection] = n_sent
             n_sent += 1
         if not at_work:
             return
-        for connection in wait(list(at_work)):
-            results[at_work.pop(connection)] = receive(connection)
+        ready: list[Any] = wait(list(at_work))
+        for connection in ready:
+            try:
+                result = connection.recv()
+            except (EOFError, OSError):
+                raise RuntimeError("a worker process was killed; it may have run out of memory") from None
+            results[at_work.pop(connection)] = result
             idle.append(connection)
         while n_yielded in results:
-            result, error = results.pop(n_yielded)
-            if error is not None:
-                raise error
+            result = results.pop(n_yielded)
+            if isinstance(result, Exception):
+                raise result
             yield result
             n_yielded += 1
 
 
+STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
+
+
 @contextlib.contextmanager
 def signals_delayed() -> Iterator[None]:
-    """Delay Ctrl-C and `kill` until the end of a block. A process forked in it starts with both delayed.
-
-    On Windows, which has no such mask, it does nothing.
-    """
+    """Delay Ctrl-C and `kill` until the end of a block, except on Windows. A process forked in it starts so."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -1084,39 +1115,10 @@ def worker_loop(task: Callable[[Slice], object], parents_end: Any, connection: A
         while True:
             part = connection.recv()
             try:
-                result: Any = task(part)
+                result = task(part)
             except Exception as error:
-                connection.send((None, error))
-            else:
-                connection.send((result, None))
-
-
-def receive(connection: Any) -> Any:
-    """Return (result, error) of a worker process, one of which is None."""
-    try:
-        return connection.recv()
-    except (EOFError, OSError):
-        raise RuntimeError("a worker process was killed; it may have run out of memory") from None
-
-
-# ---- Learning
-
-def learn_model(words: Any, vocab_size: Any, special_tokens: Sequence[str], engine: Any, progress: bool) -> Model:
-    """Learn merges from counts of words; return (vocab, merges)."""
-    merges_wanted = operator.index(vocab_size) - 256 - len(special_tokens)
-    if engine is not None:
-        learned = engine.learn(words, merges_wanted)
-    else:
-        learned = itertools.islice(learn_from_bytes(words), min(merges_wanted, sys.maxsize))
-    learned = with_progress(learned, "merges learned" if progress else "", merges_wanted, lambda merge: 1)
-    merges = [(left, right) for left, right, _, _ in learned]  # this loop makes the learner run
-
-    special_bytes = [special.encode("utf-8") for special in special_tokens]
-    vocab = dict(enumerate([*BYTES, *special_bytes, *map(b"".join, merges)]))
-    if len(vocab) < vocab_size:
-        text = f"{len(vocab):,} tokens, not {vocab_size:,}: every word is a single token"
-        warnings.warn(text, stacklevel=3)  # at the line that called train_bpe
-    return vocab, merges
+                result = error
+            connection.send(result)
 
 
 # ------------------------------
@@ -1158,12 +1160,24 @@ class Tokenizer:
         ids = ids_of(vocab)
         special_bytes = [special.encode("utf-8") for special in self.special_tokens]
         missing = [token for token in special_bytes if token not in ids]
-        added = dict(enumerate(missing, max(vocab, default=-1) + 1))
-        self.ids = ids | ids_of(added)
-        self.vocab = {token_id: token for token, token_id in self.ids.items()}
-        self.special_ids = {special: self.ids[token] for special, token in zip(self.special_tokens, special_bytes)}
+        ids |= ids_of(dict(enumerate(missing, max(vocab, default=-1) + 1)))
+        self.ids = ids
+        self.vocab = {token_id: token for token, token_id in ids.items()}
+        self.special_ids = {special: ids[token] for special, token in zip(self.special_tokens, special_bytes)}
+
         self.merges = [(left, right) for left, right in merges]
-        self.merge_ids = merge_ids_of(self.merges, self.ids, self.special_ids)
+        try:
+            self.ranks = {(ids[left], ids[right]): rank for rank, (left, right) in enumerate(self.merges)}
+            self.new_ids = [ids[left + right] for left, right in self.merges]  # by rank
+        except KeyError as error:
+            raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
+        if len(self.ranks) < len(self.merges):
+            [(pair, _)] = collections.Counter(self.merges).most_common(1)
+            raise ValueError(f"the merge {pair} repeats an earlier one")
+        made = set(self.new_ids)
+        for special, special_id in self.special_ids.items():
+            if special_id in made:
+                raise ValueError(f"a merge makes the special token {special!r}: leave it out of the vocabulary")
         self.known_words: dict[str, tuple[int, ...]] = {}
 
     def __len__(self) -> int:
@@ -1181,22 +1195,12 @@ class Tokenizer:
               texts: Strings = None, pattern: str = "gpt2", workers: int | None = None,
               engine: EngineName = "auto", progress: bool = False) -> Tokenizer:
         """Train a tokenizer, with the arguments and errors of train_bpe."""
-        specials = check_special_tokens(special_tokens)
-        check_special_names(specials)  # so that save() will be able to write them
-        check_vocab_size(vocab_size, specials)
-        pattern = check_pattern(pattern)
-        choice = choose_engine(engine, pattern)
-        words = count_corpus(input_path, texts, specials, pattern, workers, choice.for_words, progress)
-        vocab, merges = learn_model(words, vocab_size, specials, choice.for_merges, progress)
+        specials = check_vocabulary(vocab_size, special_tokens, for_files=True)  # so that save() can write them
+        words = count_corpus(input_path, texts, specials, pattern, workers, engine, progress)
+        vocab, merges = learn_model(words, vocab_size, specials, engine, progress)
         return cls(vocab, merges, specials, pattern)
 
     # ---- Encoding
-
-    @functools.cached_property
-    def encoder(self) -> Any:
-        """The encoder in C, or None (no engine, or too many tokens for it); made when it is first needed."""
-        engine = choose_engine("auto", self.pattern).for_words
-        return engine.encoder(self) if engine is not None else None
 
     def encode(self, text: str) -> list[int]:
         """Encode text. Raises ValueError for a lone surrogate, or a byte without a token."""
@@ -1205,6 +1209,17 @@ class Tokenizer:
         if self.encoder is not None:
             return self.encoder.encode(text)  # type: ignore[no-any-return]
         return self.encode_in_python(text)
+
+    @property
+    def merge_ids(self) -> list[tuple[int, int, int]]:
+        """The ids of each merge, left, right and new, for the encoder in C."""
+        return [(left, right, new_id) for (left, right), new_id in zip(self.ranks, self.new_ids)]
+
+    @functools.cached_property
+    def encoder(self) -> Any:
+        """The encoder in C, or None (no engine, or too many tokens for it); made when it is first needed."""
+        engine = choose_engine("auto", self.pattern)
+        return engine.encoder(self) if engine is not None else None
 
     def encode_in_python(self, text: str) -> list[int]:
         """Encode text: split it at special tokens, then into words."""
@@ -1223,19 +1238,12 @@ class Tokenizer:
             ids = [self.ids[BYTES[byte]] for byte in word.encode("utf-8")]
         except KeyError as error:
             raise ValueError(f"the vocabulary has no token for the byte {error}, in {word[:40]!r}") from None
-        ranks, new_ids = self.ranks_and_new_ids
-        ids = merge_by_rank(ids, ranks, new_ids)
+        ids = merge_by_rank(ids, self.ranks, self.new_ids)
         if len(word) <= 64:  # a longer one rarely recurs
             if len(self.known_words) >= MOST_CACHED:
                 self.known_words.clear()
             self.known_words[word] = tuple(ids)
         return ids
-
-    @functools.cached_property
-    def ranks_and_new_ids(self) -> tuple[dict[tuple[int, int], int], list[int]]:
-        """{pair of ids: rank}, and the new id for each rank, as merge_by_rank takes them."""
-        ranks = {(left, right): rank for rank, (left, right, _) in enumerate(self.merge_ids)}
-        return ranks, [new_id for _, _, new_id in self.merge_ids]
 
     def encode_ordinary(self, text: str) -> list[int]:
         """Encode untrusted text, in which special tokens are plain text."""
@@ -1245,7 +1253,7 @@ class Tokenizer:
     def ordinary(self) -> Tokenizer:
         """The same tokenizer without special tokens; made when it is first needed."""
         # a model of another program may have a special token that merges use: it stays
-        left_out = set(self.special_ids.values()).difference(itertools.chain.from_iterable(self.merge_ids))
+        left_out = set(self.special_ids.values()).difference(itertools.chain.from_iterable(self.ranks))
         vocab = {token_id: token for token_id, token in self.vocab.items() if token_id not in left_out}
         return Tokenizer(vocab, self.merges, None, self.pattern)
 
@@ -1256,20 +1264,17 @@ class Tokenizer:
         the lists between processes would cost more than it saves.
         """
         n_workers = check_workers(workers)
-        slices = slices_of(check_input(None, texts), texts, self.pattern, self.special_tokens)
+        slices = slices_of(None, texts, self.pattern, self.special_tokens)
         if self.encoder is not None:
             return self.encoder.encode_batch(slices, n_workers)  # type: ignore[no-any-return]
-        return [ids for part in slices for ids in part.apply(self.encode_texts)]
+        return list(itertools.chain.from_iterable(map(self.encode_texts, slices)))
 
-    def encode_texts(self, texts: Sequence[bytes]) -> list[list[int]]:
-        """Encode texts in UTF-8. A ValueError has the number of its text as its attribute `number`."""
+    def encode_texts(self, part: Slice) -> list[list[int]]:
+        """Encode the texts of a slice in Python."""
         lists: list[list[int]] = []
-        for utf8 in texts:
-            try:
-                lists.append(self.encode_in_python(utf8.decode("utf-8")))
-            except ValueError as error:
-                error.number = len(lists)  # type: ignore[attr-defined]
-                raise
+        with part.named_in_errors(lists):
+            for utf8 in part.read():
+                lists.append(self.encode_in_python(utf8.decode("utf-8")))  # noqa: PERF401 (errors need their number)
         return lists
 
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
@@ -1310,16 +1315,15 @@ class Tokenizer:
         output = os.fsdecode(output)
         if not output.endswith(".npy"):
             raise ValueError(f"the name of the output must end in .npy: {output!r}")
-        in_c = choose_engine(engine, self.pattern).for_words is not None and self.encoder is not None
+        in_c = choose_engine(engine, self.pattern) is not None
         n_workers = check_workers(workers)
-        names = check_input(paths, texts)
-        check_outputs([output], names)
-        slices = slices_of(names, texts, self.pattern, self.special_tokens, "bytes encoded" if progress else "")
+        label = "bytes encoded" if progress else ""
+        slices = slices_of(paths, texts, self.pattern, self.special_tokens, label, [output])
         typecode = "H" if max(self.vocab, default=0) < 1 << 16 else "I"
-        if in_c:
+        if in_c and self.encoder is not None:
             arrays = self.encoder.encode_slices(slices, typecode, n_workers)
         else:
-            _ = compile_pattern(self.pattern), self.ranks_and_new_ids  # before processes start, which share them
+            compile_pattern(self.pattern)  # before processes start: one could inherit a lock of the package regex
             arrays = in_processes(functools.partial(self.encode_slice, typecode=typecode), slices, n_workers)
         id_bytes = array(typecode).itemsize
         with new_files([output]) as [file], contextlib.closing(arrays):
@@ -1331,7 +1335,7 @@ class Tokenizer:
 
     def encode_slice(self, part: Slice, typecode: str) -> bytes:
         """Encode a slice in Python; return the bytes of an array of ids."""
-        return array(typecode, itertools.chain.from_iterable(part.apply(self.encode_texts))).tobytes()
+        return array(typecode, itertools.chain.from_iterable(self.encode_texts(part))).tobytes()
 
     # ---- Decoding
 
@@ -1346,8 +1350,7 @@ class Tokenizer:
             with contextlib.suppress(KeyError):  # the loop below says which one
                 return b"".join(map(self.vocab.__getitem__, ids))
         for number, token_id in enumerate(ids):
-            is_integer = hasattr(token_id, "__index__") and not isinstance(token_id, bool)  # numpy's are integers
-            if not is_integer or token_id not in self.vocab:
+            if not is_integer(token_id) or token_id not in self.vocab:
                 raise ValueError(f"unknown token id {token_id!r:.60} at index {number}")
         return b"".join(map(self.vocab.__getitem__, ids))
 
@@ -1355,7 +1358,7 @@ class Tokenizer:
 
     def save(self, folder: FilePath) -> None:
         """Save the model in a folder: tokenizer.json, and vocab.json and merges.txt for other programs."""
-        check_special_names(self.special_tokens)
+        check_special_tokens(self.special_tokens, for_files=True)
         names = {token: to_printable(token) for token in self.vocab.values()}
         names |= {self.vocab[token_id]: special for special, token_id in self.special_ids.items()}
         ids = {names[token]: token_id for token_id, token in sorted(self.vocab.items())}
@@ -1364,7 +1367,7 @@ class Tokenizer:
         model = to_json(tokenizer_json(ids, pairs, self.special_ids, self.pattern))
 
         os.makedirs(os.path.realpath(folder or "."), exist_ok=True)
-        with new_files(model_paths(folder)) as files:
+        with new_files(os.path.join(folder, name) for name in MODEL_FILES) as files:
             for file, text in zip(files, [model, to_json(ids), "\n".join(lines)]):
                 file.write(text.encode("utf-8"))
 
@@ -1373,7 +1376,19 @@ class Tokenizer:
         """Load a tokenizer.json, or the one in a folder, that save() wrote."""
         path = os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
         with open(path, "rb") as file, error_prefix(path):
-            return cls(*read_tokenizer_json(file.read()))
+            content = json.load(file, object_pairs_hook=unique_keys)
+            try:
+                ids, pairs = content["model"]["vocab"], content["model"]["merges"]
+                special_ids = {token["content"]: token["id"] for token in content["added_tokens"]}
+                expression = content["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
+                # any other difference could change ids: nothing is guessed
+                is_ours = content == tokenizer_json(ids, list(map(list, pairs)), special_ids, expression)
+            except (KeyError, IndexError, TypeError):
+                is_ours = False
+            if not is_ours:
+                raise ValueError("save() did not write this model; `from bpe_more import Tokenizer` loads other models")
+            specials = check_special_tokens(list(special_ids))
+            return cls(*model_of(ids, pairs, specials), specials, expression)
 
     @classmethod
     def from_files(cls, vocab_filepath: FilePath, merges_filepath: FilePath, special_tokens: Strings = None,
@@ -1383,14 +1398,9 @@ class Tokenizer:
         A special token is looked up as text, then in printable characters. If it isn't there, it gets a
         new id.
         """
-        specials = check_special_tokens(special_tokens)
-        check_special_names(specials)  # files write the byte E9 as "é"
+        specials = check_special_tokens(special_tokens, for_files=True)
         with open(vocab_filepath, encoding="utf-8-sig") as file, error_prefix(vocab_filepath):
             ids = json.load(file, object_pairs_hook=unique_keys)
-            for special in specials:
-                printable = to_printable(special.encode("utf-8"))
-                if special not in ids and printable in ids:
-                    ids[special] = ids.pop(printable)
             model_of(ids, [], specials)  # called for its errors, so that they name this file
         with open(merges_filepath, encoding="utf-8-sig") as file, error_prefix(merges_filepath):
             lines = file.read().split("\n")
@@ -1406,30 +1416,13 @@ def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
     """Return {token: id}. Each token has one id, from 0 to MAX_ID."""
     ids: dict[bytes, int] = {}
     for token_id, token in vocab.items():
-        is_id = hasattr(token_id, "__index__") and not isinstance(token_id, bool) and 0 <= token_id <= MAX_ID
+        is_id = (type(token_id) is int or is_integer(token_id)) and 0 <= token_id <= MAX_ID
         if not isinstance(token, bytes) or not is_id:
             raise ValueError(f"vocab maps ids from 0 to {MAX_ID} to bytes, not {token_id!r:.40} to {token!r:.40}")
         if token in ids:
             raise ValueError(f"the token {token!r:.40} has two ids, {ids[token]} and {token_id}")
         ids[token] = operator.index(token_id)
     return ids
-
-
-def merge_ids_of(merges: Sequence[Pair], ids: Mapping[bytes, int],
-                 special_ids: Mapping[str, int]) -> list[tuple[int, int, int]]:
-    """Return the ids of each merge: left, right, new. Raises ValueError for an impossible or repeated merge."""
-    try:
-        merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in merges]
-    except KeyError as error:
-        raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
-    if len(set(merge_ids)) < len(merge_ids):
-        [(pair, _)] = collections.Counter(merges).most_common(1)
-        raise ValueError(f"the merge {pair} repeats an earlier one")
-    made = {new_id for _, _, new_id in merge_ids}
-    for special, special_id in special_ids.items():
-        if special_id in made:
-            raise ValueError(f"a merge makes the special token {special!r}: leave it out of the vocabulary")
-    return merge_ids
 
 
 def npy_header(id_bytes: int, n_ids: int) -> bytes:
@@ -1447,6 +1440,7 @@ def npy_header(id_bytes: int, n_ids: int) -> bytes:
 # have no pattern, and don't say which tokens are special. All write each byte as a printable character:
 # bytes that are printable in Latin-1 as themselves, the 68 others from U+0100 on (the space is "Ġ", a
 # newline "Ċ").
+MODEL_FILES = ("tokenizer.json", "vocab.json", "merges.txt")
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
 CHARACTERS = "".join(chr(byte) if byte in PRINTABLE else chr(256 + OTHERS.index(byte)) for byte in range(256))
@@ -1466,18 +1460,6 @@ def to_token(text: str) -> bytes:
         return codecs.charmap_encode(text, "strict", BYTE_OF)[0]
     except UnicodeEncodeError:
         return text.encode("utf-8")
-
-
-def check_special_names(special_tokens: Iterable[str]) -> None:
-    """Refuse special tokens that a file could not tell from other tokens: "é" could be the byte E9."""
-    for special in special_tokens:
-        if to_token(special) != special.encode("utf-8"):
-            raise ValueError(f"special token {special!r:.99} can't be saved: it looks like printable bytes")
-
-
-def model_paths(folder: FilePath) -> list[str]:
-    """Return the paths of a model's files."""
-    return [os.path.join(folder, name) for name in ("tokenizer.json", "vocab.json", "merges.txt")]
 
 
 def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], special_ids: Mapping[str, int],
@@ -1506,22 +1488,6 @@ def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], speci
 def to_json(content: Any) -> str:
     """Write JSON with a line for each entry; indent= is slower."""
     return json.dumps(content, ensure_ascii=False, separators=(",\n", ": ")) + "\n"
-
-
-def read_tokenizer_json(data: bytes) -> tuple[Any, ...]:
-    """Return the arguments of Tokenizer for a tokenizer.json that save() wrote."""
-    content = json.loads(data, object_pairs_hook=unique_keys)
-    ids, pairs = content["model"]["vocab"], content["model"]["merges"]
-    special_ids = {token["content"]: token["id"] for token in content["added_tokens"]}
-    try:
-        expression = content["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
-    except (KeyError, IndexError, TypeError):
-        expression = ""  # so it isn't ours
-    # any other difference could change ids: nothing is guessed
-    if content != tokenizer_json(ids, list(map(list, pairs)), special_ids, expression):
-        raise ValueError("save() did not write this model; `from bpe_more import Tokenizer` loads other models")
-    specials = check_special_tokens(list(special_ids))
-    return *model_of(ids, pairs, specials), specials, expression
 
 
 def model_of(ids: Mapping[str, int], pairs: Iterable[Sequence[str]], special_tokens: Iterable[str]) -> Model:
@@ -1558,16 +1524,6 @@ def error_prefix(path: FilePath) -> Iterator[None]:
     except Exception as error:
         text = str(error) if type(error) is ValueError else f"not a byte-level BPE model ({error!r:.99})"
         raise ValueError(f"{os.fspath(path)}: {text}") from None
-
-
-def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
-    """Refuse an output that is a folder, or a file to read, even by another name."""
-    outputs = list(outputs)
-    if folders := list(filter(os.path.isdir, outputs)):
-        raise ValueError(f"the output {folders[0]} is a folder")
-    for output, path in itertools.product(outputs, inputs):
-        if os.path.exists(output) and os.path.samefile(output, path):
-            raise ValueError(f"the output {output} is the same file as {path}, which is needed, too")
 
 
 @contextlib.contextmanager
@@ -1679,27 +1635,26 @@ def train(args: Namespace) -> None:
     except ValueError:
         raise ValueError(f"the last argument must be the vocabulary size, such as 10000, not {last!r}") from None
     defaults = [] if args.no_special_tokens or END_OF_TEXT in args.special_token else [END_OF_TEXT]
-    specials = check_special_tokens([*defaults, *args.special_token])
-    check_special_names(specials)
-    check_vocab_size(vocab_size, specials)
+    specials = check_vocabulary(vocab_size, [*defaults, *args.special_token], for_files=True)
     pattern = check_pattern("gpt2" if args.pattern is None else args.pattern)
-    choice = choose_engine(args.engine, pattern)
-    check_outputs(model_paths(args.model), check_input(paths, None))
+    engines = engine_summary(args.engine, pattern)
+    check_workers(args.workers)
+    check_input(paths, None, [os.path.join(args.model, name) for name in MODEL_FILES])
     os.makedirs(args.model, exist_ok=True)  # a folder that can't be made is an error before the work
     if not os.access(args.model, os.W_OK):
         raise PermissionError(f"no permission to write into {args.model}")
 
-    words = count_corpus(paths, None, specials, pattern, args.workers, choice.for_words, not args.quiet)
+    words = count_corpus(paths, None, specials, pattern, args.workers, args.engine, not args.quiet)
     if not len(words):
         raise ValueError("no words to learn from; nothing was saved")
     n_bytes = sum(map(os.path.getsize, paths))
     report(args, "counted", f"{plural(len(words), 'distinct word')} in {plural(n_bytes, 'byte')}")
-    vocab, merges = learn_model(words, vocab_size, specials, choice.for_merges, not args.quiet)
+    vocab, merges = learn_model(words, vocab_size, specials, args.engine, not args.quiet)
     tokens = f"{plural(len(vocab), 'token')} = 256 bytes + {plural(len(specials), 'special token')}"
     report(args, "learned", f"{tokens} + {plural(len(merges), 'merge')}")
     Tokenizer(vocab, merges, specials, pattern).save(args.model)
     report(args, "saved", args.model)
-    report(args, "engine", choice.summary)
+    report(args, "engine", engines)
 
 
 def encode(args: Namespace) -> None:
@@ -1710,7 +1665,7 @@ def encode(args: Namespace) -> None:
                                    progress=not args.quiet)
     report(args, "encoded", plural(n_ids, "token"))
     report(args, "saved", args.encode)
-    report(args, "engine", choose_engine(args.engine, tokenizer.pattern).summary)
+    report(args, "engine", engine_summary(args.engine, tokenizer.pattern))
 
 
 def show(args: Namespace) -> None:
@@ -1719,8 +1674,8 @@ def show(args: Namespace) -> None:
     if args.corpus:
         raise ValueError("--show takes no corpus: it uses a saved model")
     tokenizer = Tokenizer.load(args.model)
-    choice = choose_engine(args.engine, tokenizer.pattern)
-    ids = tokenizer.encode_in_python(args.show) if choice.for_words is None else tokenizer.encode(args.show)
+    in_c = choose_engine(args.engine, tokenizer.pattern) is not None
+    ids = tokenizer.encode(args.show) if in_c else tokenizer.encode_in_python(args.show)
     print("|".join(tokenizer.vocab[token_id].decode("utf-8", "backslashreplace") for token_id in ids))
     print(*ids)
 
@@ -1738,6 +1693,11 @@ def report(args: Namespace, name: str, text: str) -> None:
     args.clock += seconds
     if not args.quiet:
         print(f"{seconds:6.2f} s  {name:8} {text}", file=sys.stderr)
+
+
+def plural(n: int, noun: str) -> str:
+    """Count something: plural(1234, "merge") -> "1,234 merges"."""
+    return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 # ------------------------------
@@ -1777,31 +1737,31 @@ def find_engine() -> tuple[Any, str]:
         return None, str(error)
 
 
-class Choice(NamedTuple):
-    """The engine that takes each step; None means that this file does."""
+def choose_engine(name: EngineName, pattern: str | None = None) -> Any:
+    """Return the engine if it takes a step, else None. Raises ValueError if "c" can't be used.
 
-    for_words: Any  # which are counted, and encoded
-    for_merges: Any  # which are learned
-    summary: str  # for people
-
-
-def choose_engine(name: EngineName, pattern: str = "gpt2") -> Choice:
-    """Choose the engine for each step; the pattern matters for words. Raises ValueError if "c" can't be used."""
+    The step is learning; with a pattern, it is counting or encoding.
+    """
     if name not in get_args(EngineName):
         raise ValueError(f"engine must be one of {get_args(EngineName)}, not {name!r}")
-    engine, reason = (None, "as chosen") if name == "python" else find_engine()
-    if engine is None:
-        if name == "c":
-            raise ValueError(f"engine 'c' can't be used: {reason}")
-        return Choice(None, None, f"Python ({reason})")
-    if reason:  # it was built for learning only
-        return Choice(None, engine, f"C for merges, Python for words ({reason})")
-    declined = engine.declines(pattern)
-    if not declined:
-        return Choice(engine, engine, "C")
-    if name == "c":
-        raise ValueError(f"engine 'c' can't be used: {declined}")
-    return Choice(None, engine, f"C for merges, Python for words ({declined})")
+    if name == "python":
+        return None
+    engine, reason = find_engine()
+    if engine is not None:
+        reason = engine.declines(pattern) if pattern is not None else ""
+    if name == "c" and reason and not getattr(engine, "only_learns", ""):
+        raise ValueError(f"engine 'c' can't be used: {reason}")
+    return None if reason else engine
+
+
+def engine_summary(name: EngineName, pattern: str) -> str:
+    """Say which engine takes which steps, and why it isn't C."""
+    if choose_engine(name, pattern) is not None:
+        return "C"
+    engine = choose_engine(name)
+    if engine is not None:
+        return f"C for merges, Python for words ({engine.declines(pattern)})"
+    return f"Python ({'as chosen' if name == 'python' else find_engine()[1]})"
 
 
 if __name__ == "__main__" and "__file__" in globals():  # not in a notebook's cell

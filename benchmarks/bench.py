@@ -59,9 +59,9 @@ Trained = tuple[list[bytes], dict[str, float]]
 
 def train_ours(path: str, size: int, pattern: str, engine: bpe.EngineName = "c", workers: int | None = None) -> Trained:
     times = [time.perf_counter()]
-    words = bpe.count(path, None, (END,), pattern, workers, engine, False)  # the two lines of train_bpe
+    words = bpe.count_corpus(path, None, (END,), pattern, workers, engine, False)  # the two calls of train_bpe
     times.append(time.perf_counter())
-    _, merges = bpe.learn_model(words, size, (END,), bpe.choose_engine(engine).for_merges, False)
+    _, merges = bpe.learn_model(words, size, (END,), engine, False)
     times.append(time.perf_counter())
     return [left + right for left, right in merges], {"counting": times[1] - times[0], "learning": times[2] - times[1]}
 

@@ -39,7 +39,7 @@ def curve(corpus: str, vocab_size: int, pattern: str) -> dict[int, float]:
     """Return the bytes per token on a corpus for each vocabulary size."""
     words = bpe.count_words(corpus, ["<|endoftext|>"], pattern=pattern)
     n_bytes = n_tokens = sum(len(word) * count for word, count in words.items())
-    engine = bpe.choose_engine("auto").for_merges
+    engine = bpe.choose_engine("auto")
     wanted = vocab_size - 257
     merges = engine.learn(words, wanted) if engine else itertools.islice(bpe.learn_from_bytes(words), wanted)
     ratios = {257: 1.0}  # 256 bytes and the special token

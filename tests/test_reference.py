@@ -56,6 +56,7 @@ from test_bpe import (  # noqa: F401 (fixtures)
     random_text,
     trained,
     with_merges,
+    words_of_the_fixture,
 )
 
 # isort: split
@@ -606,6 +607,35 @@ def test_a_closed_output_is_no_error(tmp_path, closed):
     command = f"{sys.executable} {ROOT / 'bpe.py'} words.txt 262 {closed} && {sys.executable} {ROOT / 'bpe.py'} --show low {closed}"
     assert subprocess.run(["sh", "-c", command], cwd=tmp_path).returncode == 0
     assert (tmp_path / "bpeModel/tokenizer.json").exists()
+
+
+@only_python
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, processes start one by one")
+@pytest.mark.parametrize("n_started", [0, 1])
+def test_where_processes_are_refused_those_that_started_do_the_work(monkeypatch, cut, n_started):
+    cut(5000)
+    fork = os.fork
+    forks = []
+
+    def refuse():
+        forks.append(1)
+        if len(forks) > n_started:
+            raise BlockingIOError("Resource temporarily unavailable")
+        return fork()
+
+    monkeypatch.setattr(os, "fork", refuse)
+    assert bpe.count_words(CORPUS, [END], workers=3) == words_of_the_fixture()
+    assert len(forks) == n_started + 1 and not multiprocessing.active_children()
+
+
+@only_python
+def test_of_two_bad_places_the_first_is_named_whichever_worker_is_faster(tmp_path, cut):
+    cut(2000)
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"word and word. " * 400 + b"\xff" + b"word and word. " * 400 + b"\xff")
+    for _ in range(20):
+        with pytest.raises(ValueError, match="not valid UTF-8 at byte 6000 "):
+            bpe.count_words(path, workers=2)
 
 
 @only_python

@@ -684,15 +684,15 @@ def test_a_fork_while_another_thread_makes_an_encoder_waits_for_no_lock():
 @pytest.mark.parametrize("pattern", [*bpe.PATTERNS, CUSTOM])
 @pytest.mark.parametrize("special_tokens", SPECIALS)
 def test_encoding_a_file_equals_encoding_its_text(words_txt, cut, pattern, special_tokens):
-    rng = random.Random(repr((pattern, special_tokens)))
+    rng = random.Random()
     tokenizer = Tokenizer(*trained(600, pattern), special_tokens, pattern)
-    for _ in range(12):
+    for _ in range(4):
         text = nested(rng, special_tokens) + " and " + nested(rng, special_tokens)
         Path("words.txt").write_bytes(text.encode())
         cut(rng.choice([1, 7, 50]), rng.choice([15, 30, 64]))
         ids = tokenizer.encode(text)
         assert tokenizer.encode_files("words.txt", "ids.npy", workers=1) == len(ids)
-        assert read_ids("ids.npy") == ("u2", ids)
+        assert read_ids("ids.npy") == ("u2", ids), text
 
 
 @pytest.mark.parametrize("workers", [1, 2])

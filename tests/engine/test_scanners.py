@@ -214,10 +214,11 @@ FORMS = ["a%s1%s.%sB", "%s", "ab%scd", "'%s", " %s.", "!%s\n", "1%s2 ", "A%s's",
 
 @functools.cache
 def code_points(form, pattern):
-    """Texts with every code point in a place, and their words; by default all only in the first place, with the named patterns."""
+    """Texts with every code point in a place, and their words; by default all to U+1FFF and, by chance, others."""
     chosen = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-    if not WHOLE and (form != FORMS[0] or pattern not in NAMED):
-        chosen = chosen[:0x2000] + chosen[0x2000 + FORMS.index(form) :: 101]
+    if not WHOLE:
+        step = 11 if form == FORMS[0] and pattern in NAMED else 101
+        chosen = chosen[:0x2000] + chosen[0x2000 + random.randrange(step) :: step]
     parts = [chosen[i : i + 500] for i in range(0, len(chosen), 500)]
     texts = ["".join(form.replace("%s", chr(code)) for code in part) for part in parts]
     return texts, words_of(pattern, texts)

@@ -284,6 +284,10 @@ def test_a_tokenizer_json_of_other_tools_loads_and_gives_the_same_ids(tmp_path, 
     shutil.copy(path, tmp_path / "alone")
     text = f"{PART}{END} the <mask>new word'LL{END}"
     expected = theirs.encode(text, add_special_tokens=False).ids
+    tokenizer = Tokenizer.load(path)
+    assert tokenizer.encode(text) == expected and tokenizer.decode(expected) == text
+    text = text[-1500:]
+    expected = theirs.encode(text, add_special_tokens=False).ids
     for place in (path, str(path), tmp_path / "model", tmp_path / "alone"):
         tokenizer = Tokenizer.load(place)
         assert tokenizer.encode(text) == expected and tokenizer.decode(expected) == text

@@ -59,21 +59,20 @@ def copy_sources(target, *names):
             shutil.copy(HERE / name, target)
 
 
-def prepare():
-    """Return the folder to test, and why there is no C engine.
-
-    It is this folder if its engine is up to date, else a copy in which one is built: testing leaves none behind.
-    """
-    if is_built():
-        return HERE, ""
-    copy = Path(tempfile.mkdtemp(prefix="bpe-"))
-    atexit.register(shutil.rmtree, copy, ignore_errors=True)
-    copy_sources(copy, "bpe.py", "build_ffi.py", "bpe_fast.c", "bpe_more")
-    built = subprocess.run([sys.executable, "build_ffi.py"], capture_output=True, text=True, cwd=copy)
-    return HERE if built.returncode else copy, built.stderr
+def build(*names):
+    """Copy these files to a folder of their own, and build an engine there; return (folder, why it isn't built)."""
+    folder = Path(tempfile.mkdtemp(prefix="bpe-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    copy_sources(folder, *names)
+    built = subprocess.run([sys.executable, "build_ffi.py"], capture_output=True, text=True, cwd=folder)
+    return folder, built.stderr if built.returncode else ""
 
 
-ROOT, BUILD_ERRORS = prepare()
+# The folder to test is this one if its engine is up to date, else a copy in which one is built: testing leaves none behind.
+MERGE_LOOP = "bpe.py", "build_ffi.py", "bpe_fast.c"
+ROOT, BUILD_ERRORS = (HERE, "") if is_built() else build(*MERGE_LOOP, "bpe_more")
+if BUILD_ERRORS:
+    ROOT = HERE
 sys.path.insert(0, str(ROOT))
 
 import bpe  # noqa: E402 (the C engine is built first)
@@ -87,7 +86,7 @@ EXPECTED_SIZES = (300, 500, 2000)
 
 
 # --- the oracle: slow, and obviously right ---------------------------------------------------------------------------
-# It shares no code with bpe.py, and is written with lists of integers, so that it does not repeat a mistake of Part I.
+# It shares no code with bpe.py, and trains on integers, so that it does not repeat a mistake of Part I.
 
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -117,28 +116,33 @@ def naive_split(text, pattern=GPT2):
     return [word for word in [*words, text[end:]] if word]
 
 
+def naive_pieces(text, special_tokens):
+    """[text, special token, text, ...]; of special tokens that begin alike, the longest."""
+    longest_first = sorted(special_tokens, key=len, reverse=True)
+    return regex.split(f"({'|'.join(map(regex.escape, longest_first)) or '(?!)'})", text)
+
+
 def naive_words(text, special_tokens=(), pattern=GPT2):
     """{word as a tuple of one-byte tokens: count}."""
-    longest_first = sorted(special_tokens, key=len, reverse=True)
-    pieces = regex.split("|".join(regex.escape(token) for token in longest_first), text) if special_tokens else [text]
+    pieces = naive_pieces(text, special_tokens)[::2]
     return Counter(letters(word) for piece in pieces for word in naive_split(piece, pattern))
 
 
-def naive_merge(word, pair):
-    """Take out the right token of each pair, from left to right, and lengthen the left one."""
+def naive_merge(word, pair, new=None):
+    """Replace each pair, from left to right, by the new token, or else by both together."""
     if pair[0] not in word:  # true for most words; makes the oracle three times faster
         return word
     tokens = list(word)
     index = 1
     while index < len(tokens):
         if (tokens[index - 1], tokens[index]) == pair:
-            tokens[index - 1] += tokens.pop(index)
+            tokens[index - 1 : index + 1] = [pair[0] + pair[1] if new is None else new]
         index += 1
     return tuple(tokens)
 
 
 def number_counts(rows):
-    """The same for rows of (sequence, how often it occurs)."""
+    """{pair: count} for rows of (sequence, how often it occurs)."""
     counts = {}
     for row, times in rows:
         for index in range(1, len(row)):
@@ -148,7 +152,7 @@ def number_counts(rows):
 
 
 def naive_train(words, vocab_size, special_tokens=()):
-    """Train on lists of integers, which are changed in place: a token is its index in `tokens`.
+    """Train on integers: a token is its index in `tokens`.
 
     In every round, all pairs are counted again. Of those with the greatest count, the bytes decide.
     """
@@ -161,15 +165,9 @@ def naive_train(words, vocab_size, special_tokens=()):
         most = max(counts.values(), default=0)
         if not most:
             break
-        tied = sorted((tokens[left], tokens[right], left, right) for (left, right), n in counts.items() if n == most)
-        left_token, right_token, left, right = tied[-1]
-        for row, _ in rows:
-            if left in row:
-                index = 0
-                while index < len(row) - 1:
-                    if row[index] == left and row[index + 1] == right:
-                        row[index : index + 2] = [len(tokens)]
-                    index += 1
+        tied = [(tokens[left], tokens[right], left, right) for (left, right), n in counts.items() if n == most]
+        left_token, right_token, *pair = max(tied)
+        rows = [(naive_merge(row, tuple(pair), len(tokens)), times) for row, times in rows]
         tokens.append(left_token + right_token)
         vocab.append(left_token + right_token)
         merges.append((left_token, right_token))
@@ -191,19 +189,14 @@ def words_of_the_fixture():
 def naive_encoder(vocab, merges, special_tokens=(), pattern=GPT2):
     """Return a function that cuts text at special tokens and applies each merge in turn to every whole word."""
     ids = {token: token_id for token_id, token in vocab.items()}
-    longest_first = sorted(special_tokens, key=len, reverse=True)
-    specials = regex.compile(f"({'|'.join(map(regex.escape, longest_first)) or '(?!)'})")
 
     @functools.cache
     def encode_word(word):
-        tokens = letters(word)
-        for merge in merges:
-            tokens = naive_merge(tokens, merge)
-        return [ids[token] for token in tokens]
+        return [ids[token] for token in functools.reduce(naive_merge, merges, letters(word))]
 
     def encode(text):
         encoded = []
-        for number, piece in enumerate(specials.split(text)):
+        for number, piece in enumerate(naive_pieces(text, special_tokens)):
             if number % 2:
                 encoded.append(ids[piece.encode()])
             else:
@@ -229,30 +222,23 @@ def write_expected():
         ids, merges = naive_files(*oracle(FIXTURE, size, (END,)))
         folder = FIXTURES / f"vocab{size}"
         folder.mkdir(exist_ok=True)
-        with open(folder / "vocab.json", "w", encoding="utf-8", newline="\n") as file:
-            file.write(json.dumps(ids, ensure_ascii=False, indent=0) + "\n")
-        with open(folder / "merges.txt", "w", encoding="utf-8", newline="\n") as file:
-            file.write(merges)
+        (folder / "vocab.json").write_bytes((json.dumps(ids, ensure_ascii=False, indent=0) + "\n").encode())
+        (folder / "merges.txt").write_bytes(merges.encode())
 
 
 # --- helpers ---------------------------------------------------------------------------------------------------------
 
 # Three engines take turns: "python"; "merges", the loop of bpe_fast.c alone; and "c", which also counts and encodes, and
 # is built only if the folder bpe_more is here. In CI, each one is required.
-REQUIRED = bool(os.environ.get("BPE_REQUIRE_C"))
 C, WHY_NO_C = bpe.find_engine()
-ONLY_LEARNS = C is not None and C.only_learns
 ENGINES = ["python", "merges", "c"] if MORE.exists() else ["python", "merges"]
 
 
 @functools.cache
 def merge_loop_alone():
     """Build bpe_fast.c in a folder of its own; return what find_engine() returns there."""
-    folder = Path(tempfile.mkdtemp(prefix="bpe-merges-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    copy_sources(folder, "bpe.py", "build_ffi.py", "bpe_fast.c")
-    built = subprocess.run([sys.executable, "build_ffi.py"], capture_output=True, text=True, cwd=folder)
-    return (None, built.stderr) if built.returncode else load_from(folder, "bpe_with_merges").find_engine()
+    folder, errors = build(*MERGE_LOOP)
+    return (None, errors) if errors else load_from(folder, "bpe_with_merges").find_engine()
 
 
 def load_from(folder, name):
@@ -263,30 +249,28 @@ def load_from(folder, name):
     return module
 
 
-def choose_engine(name, monkeypatch):
-    """Run a test with one of the engines."""
-    engine, reason = {
-        "python": lambda: (None, "the C engine is not built: python build_ffi.py builds one"),
-        "merges": merge_loop_alone,
-        "c": lambda: (None if ONLY_LEARNS else C, BUILD_ERRORS or WHY_NO_C),
-    }[name]()
-    if name != "python" and engine is None:
-        if REQUIRED:
-            pytest.fail(f"BPE_REQUIRE_C is set, but the C engine is missing: {reason}")
-        pytest.skip("no C engine: " + reason.strip().splitlines()[-1])
-    monkeypatch.setattr(bpe, "find_engine", lambda: (engine, engine.only_learns if engine else reason))
-    return name
-
-
 @pytest.fixture(params=ENGINES)
 def engine(request, monkeypatch):
     """Run a test once with each engine."""
-    return choose_engine(request.param, monkeypatch)
+    if request.param == "python":
+        engine, reason = None, "the C engine is not built: python build_ffi.py builds one"
+    elif request.param == "merges":
+        engine, reason = merge_loop_alone()
+    else:
+        engine, reason = (None if C and C.only_learns else C), BUILD_ERRORS or WHY_NO_C
+    if request.param != "python" and engine is None:
+        if os.environ.get("BPE_REQUIRE_C"):
+            pytest.fail(f"BPE_REQUIRE_C is set, but the C engine is missing: {reason}")
+        pytest.skip("no C engine: " + reason.strip().splitlines()[-1])
+    monkeypatch.setattr(bpe, "find_engine", lambda: (engine, engine.only_learns if engine else reason))
+    return request.param
 
 
 pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.filterwarnings("ignore:.* single token")]
 only_python = pytest.mark.parametrize("engine", ["python"], indirect=True)  # if no engine takes part
 only_c = pytest.mark.parametrize("engine", ["c"] if MORE.exists() else [], indirect=True)
+
+
 def need(name):
     """Import a package; if it is missing, the test is skipped, and in CI it fails."""
     if os.environ.get("BPE_REQUIRE_PACKAGES"):

@@ -27,22 +27,19 @@ from pathlib import Path
 import pytest
 import regex
 
-# a shell's background jobs ignore SIGINT; their children would too
-signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
 HERE = Path(__file__).parent
 MORE = HERE / "bpe_more"  # the folder can be missing
 
 
 def is_built():
-    """Whether the C engine here is newer than its sources and loads without a warning."""
+    """Whether the C engine here is newer than its sources and loads, in another process, without a warning."""
     library = HERE / f"_bpe_fast{importlib.machinery.EXTENSION_SUFFIXES[0]}"
     sources = HERE / "bpe_fast.c", HERE / "build_ffi.py", *MORE.rglob("*.c"), *MORE.rglob("*.py")
-    newest = max(path.stat().st_mtime for path in sources)
-    if not library.exists() or library.stat().st_mtime <= newest:
+    if not library.exists() or any(path.stat().st_mtime >= library.stat().st_mtime for path in sources):
         return False
     script = f"import bpe; engine, lacks = bpe.find_engine(); assert engine and bool(lacks) != {MORE.exists()}"
-    # in another process, since a module is loaded only once
     result = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", script], capture_output=True, cwd=HERE)
     return result.returncode == 0
 
@@ -65,11 +62,10 @@ def build(*names):
     return folder, built.stderr if built.returncode else ""
 
 
-# The folder to test is this one if its engine is up to date, else a copy in which one is built: testing leaves none behind.
+# Tested is this folder if its engine is up to date, else a copy in which one is built: testing leaves none behind.
 MERGE_LOOP = "bpe.py", "build_ffi.py", "bpe_fast.c"
-ROOT, BUILD_ERRORS = (HERE, "") if is_built() else build(*MERGE_LOOP, "bpe_more")
-if BUILD_ERRORS:
-    ROOT = HERE
+BUILT, BUILD_ERRORS = (HERE, "") if is_built() else build(*MERGE_LOOP, "bpe_more")
+ROOT = HERE if BUILD_ERRORS else BUILT
 sys.path.insert(0, str(ROOT))
 
 import bpe  # noqa: E402 (the C engine is built first)
@@ -145,10 +141,7 @@ def number_counts(rows):
 
 
 def naive_train(words, vocab_size, special_tokens=()):
-    """Train on integers: a token is its index in `tokens`.
-
-    In every round, all pairs are counted again. Of those with the greatest count, the bytes decide.
-    """
+    """Train on integers, which are indexes in `tokens`; all pairs are counted again in every round."""
     vocab = [bytes([byte]) for byte in range(256)] + [token.encode() for token in special_tokens]
     tokens = sorted({token for word in words for token in word})
     rows = [([tokens.index(token) for token in word], times) for word, times in words.items()]
@@ -158,7 +151,8 @@ def naive_train(words, vocab_size, special_tokens=()):
         most = max(counts.values(), default=0)
         if not most:
             break
-        *_, left, right = max((tokens[left], tokens[right], left, right) for (left, right), n in counts.items() if n == most)
+        tied = [(tokens[left], tokens[right], left, right) for (left, right), n in counts.items() if n == most]
+        *_, left, right = max(tied)  # the bytes decide
         rows = [(naive_merge(row, (left, right), len(tokens)), times) for row, times in rows]
         merges.append((tokens[left], tokens[right]))
         vocab.append(tokens[left] + tokens[right])
@@ -210,9 +204,9 @@ def naive_files(vocab, merges):
 
 
 # --- helpers ---------------------------------------------------------------------------------------------------------
+# Three engines take turns: "python"; "merges", the loop of bpe_fast.c alone; and "c", which also counts and encodes,
+# and is built only if the folder bpe_more is here. In CI, each one is required.
 
-# Three engines take turns: "python"; "merges", the loop of bpe_fast.c alone; and "c", which also counts and encodes, and
-# is built only if the folder bpe_more is here. In CI, each one is required.
 C, WHY_NO_C = bpe.find_engine()
 ENGINES = ["python", "merges", "c"] if MORE.exists() else ["python", "merges"]
 
@@ -263,15 +257,10 @@ def need(name):
 
 TEXTBOOK = "low low low low low\nlower lower widest widest widest\nnewest newest newest newest newest newest\n"
 
-BLOCKS = [
-    (0, 0x250), (0x300, 0x520), (0x600, 0x6FF), (0x900, 0x97F), (0x2000, 0x206F), (0x3000, 0x30FF), (0x4E00, 0x4E80),
-    (0xAC00, 0xAC40), (0x1F300, 0x1F680), (0xE0020, 0xE0040),
-]  # fmt: skip
+BLOCKS = [(0, 0x250), (0x300, 0x520), (0x600, 0x6FF), (0x900, 0x97F), (0x2000, 0x206F), (0x3000, 0x30FF),
+          (0x4E00, 0x4E80), (0xAC00, 0xAC40), (0x1F300, 0x1F680), (0xE0020, 0xE0040)]  # fmt: skip
 WIDE = "".join(chr(c) for low, high in BLOCKS for c in range(low, high))
-TRICKY = [
-    "a", "b", "Z", "s", "l", "'", " ", " ", "\t", "\n", "\r\n", "\r", "1", "9", ".", "!", "/", "\u00a0", "\u3000",
-    "\u0301", "字", "é", "😀", "\u200d", "'ll", "<", "<|", "|>", "\x1c", "\x85", "\u2028", "\ufffd",
-]  # fmt: skip
+TRICKY = [*"abZsl'  \t\n\r19.!/\u00a0\u3000\u0301字é😀\u200d<\x1c\x85\u2028\ufffd", "\r\n", "'ll", "<|", "|>"]
 
 
 def random_text(rng, alphabet, length):
@@ -319,8 +308,7 @@ def call_in_script(tmp_path, script, *arguments, **options):
 
 
 # --- what the project was asked for ----------------------------------------------------------------------------------
-# Each test is named after what was asked: the speed, the command, the file alone, the index. In each engine, the loop
-# in C too, test_the_fixture_as_stored has the same merges.
+# The speed, the command, the file alone, the index; the loop in C makes the merges of test_the_fixture_as_stored, too.
 
 def test_the_small_fixture_is_trained_in_less_than_one_and_a_half_seconds():
     """Recounting all pairs in every round, as the definition does, takes four times as long as allowed."""
@@ -363,8 +351,7 @@ def test_bpe_py_alone_in_a_package_needs_only_regex(tmp_path):
         from some_package.bpe import Tokenizer, train_bpe
         vocab, merges = train_bpe("corpus.txt", 263, ["<|endoftext|>"])
         print(merges, Tokenizer(vocab, merges, ["<|endoftext|>"]).encode("lowest<|endoftext|>"))
-        imported = {name.split(".")[0] for name in set(sys.modules) - before}
-        print(*sorted(imported - sys.stdlib_module_names))
+        print(*sorted({name.split(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names))
     """
     result = call_in_script(tmp_path, script, cwd=tmp_path)
     # the merges by hand: s t, e st, o w, l ow, w est, n e (the greatest of the pairs that occur 6 times)
@@ -384,8 +371,7 @@ def test_an_index_says_which_words_may_contain_a_pair(monkeypatch):
     looked_at = []
 
     def merge(words, counts, words_with, pair, new, merge_in_words=bpe.merge_in_words):
-        holders = {index for index, word in enumerate(words) if pair in word}
-        assert holders <= words_with[pair]
+        assert words_with[pair] >= {index for index, word in enumerate(words) if pair in word}
         looked_at.append(len(words_with[pair]) / len(words))
         return merge_in_words(words, counts, words_with, pair, new)
 
@@ -394,8 +380,7 @@ def test_an_index_says_which_words_may_contain_a_pair(monkeypatch):
     assert sum(looked_at) / len(looked_at) < 0.2  # of all words, at each merge
 
 
-# --- I. The lesson ---------------------------------------------------------------------------------------------------
-# The functions of Part I against hand calculations. Every other test of merges compares with them or with the oracle.
+# --- I. The lesson, against hand calculations; all other tests of merges compare with it, or with the oracle ---------
 
 @functools.cache
 def lesson():
@@ -414,7 +399,7 @@ def test_the_examples_in_the_docstrings():
 
 @pytest.mark.parametrize("words, merges", [
     pytest.param({"low": 5, "lower": 2, "widest": 3, "newest": 6},  # the first six are in a published course handout
-                 "s t, e st, o w, l ow, w est, n e, ne west, w i, wi d, wid est, low e, lowe r", id="the textbook example"),
+                 "s t, e st, o w, l ow, w est, n e, ne west, w i, wi d, wid est, low e, lowe r", id="textbook"),
     pytest.param({"ab": 1, "cd": 1}, "c d, a b", id="the left bytes decide"),
     pytest.param({"ba": 1, "bc": 1}, "b c, b a", id="then the right ones"),
     # as pairs (ac, b) is above (a, cc), although "acc" > "acb"
@@ -425,8 +410,7 @@ def test_the_examples_in_the_docstrings():
     pytest.param({"aaaa": 1}, "a a, aa aa", id="a pair that overlaps itself"),
 ])  # fmt: skip
 def test_ties_go_to_the_greater_pair_of_bytes(words, merges):
-    merges = pairs(merges)
-    counts = {word.encode("latin-1"): count for word, count in words.items()}
+    merges, counts = pairs(merges), {word.encode("latin-1"): count for word, count in words.items()}
     assert bpe.train_from_counts(counts, 256 + len(merges))[1] == merges
     spelled = {letters(word): count for word, count in counts.items()}
     for merges_wanted in range(len(merges) + 1):
@@ -494,16 +478,14 @@ def test_the_classic_example_on_characters():
     (f"a \n{END}b", [END], "gpt2", ["a", " \n", "b"]),  # the end of a piece, so `\s+(?!\S)` takes all whitespace,
     ("a \nb", [], "gpt2", ["a", " ", "\n", "b"]),  # while elsewhere it leaves the last character
     ("x<a><b>y<a>z", ["<a>", "<a><b>"], "gpt2", ["x", "y", "z"]),  # the longest special token wins
-    ("1aab2", ["aab"], "gpt2", ["1", "2"]),
-    ("", [], "gpt2", []), ("I'll see  you", [], "gpt2", ["I", "'ll", " see", " ", " you"]),
+    ("1aab2", ["aab"], "gpt2", ["1", "2"]), ("I'll see  you", [], "gpt2", ["I", "'ll", " see", " ", " you"]),
     ("It's  new\n\nx1!", [], "gpt2", ["It", "'s", " ", " new", "\n", "\n", "x", "1", "!"]),
-    ("I'LL\n\nx", [], "gpt2", ["I", "'", "LL", "\n", "\n", "x"]),
+    ("", [], "gpt2", []), ("I'LL\n\nx", [], "gpt2", ["I", "'", "LL", "\n", "\n", "x"]),
     ("I'LL 1234!\n\nx", [], "cl100k", ["I", "'LL", " ", "123", "4", "!\n\n", "x"]),
-    ("end  ", [], "cl100k", ["end", "  "]),
-    ("HelloWorld it's/\n", [], "o200k", ["Hello", "World", " it's", "/\n"]),
+    ("end  ", [], "cl100k", ["end", "  "]), ("HelloWorld it's/\n", [], "o200k", ["Hello", "World", " it's", "/\n"]),
     # the words of a custom pattern are whole matches, not groups, and the text between them
-    ("abab ab.", [], r"(a)(b)", ["ab", "ab", " ", "ab", "."]),
-    ("hello hello", [], r"\d+", ["hello hello"]), ("low-low, low", [], r"\w+", ["low", "-", "low", ", ", "low"]),
+    ("abab ab.", [], r"(a)(b)", ["ab", "ab", " ", "ab", "."]), ("hello hello", [], r"\d+", ["hello hello"]),
+    ("low-low, low", [], r"\w+", ["low", "-", "low", ", ", "low"]),
     ("1, 2<a>, 3", ["<a>"], r"\d", ["1", ", ", "2", ", ", "3"]),
     ("aab", [], r"a*", ["aa", "b"]), ("bab", [], r"a*", ["b", "a", "b"]), ("bb", [], r"a*", ["b", "b"]),  # empty ones
     ("aBcDe", [], r"(?=[A-Z])", ["a", "Bc", "De"]), ("ab cd", [], r"\b", ["ab", " ", "cd"]),  # cut as well
@@ -543,7 +525,7 @@ def test_the_end_of_a_file_is_a_boundary_and_any_order_of_files_is_the_same(tmp_
 
 
 def test_invalid_utf8_is_an_error_with_the_file_and_the_byte(train, cut):
-    """No character begins with the byte ff, which is in the fourth of several slices, at byte 70,004, counted from 0."""
+    """No character begins with the byte ff, here byte 70,004, counted from 0, in the fourth slice."""
     cut(20_000)
     with pytest.raises(ValueError, match=r"text\.txt: not valid UTF-8 at byte 70004 \(0xff, invalid start byte\)$"):
         train(b"12345 78.\n" * 7000 + b"word\xff and" + b" word" * 9000, 300, workers=2)
@@ -553,9 +535,8 @@ def test_invalid_utf8_is_an_error_with_the_file_and_the_byte(train, cut):
 @pytest.mark.parametrize("source", ["file", "texts"])
 def test_the_number_of_workers_changes_nothing(cut, workers, source):
     cut(20_000)
-    texts = iter(FIXTURE.split(END)) if source == "texts" else None
-    path = CORPUS if source == "file" else None
-    assert bpe.count_words(path, [END], texts=texts, workers=workers) == words_of_the_fixture()
+    source = {"paths": CORPUS} if source == "file" else {"texts": iter(FIXTURE.split(END))}
+    assert bpe.count_words(**source, special_tokens=[END], workers=workers) == words_of_the_fixture()
 
 
 @only_c
@@ -598,19 +579,16 @@ def nested(rng, special_tokens):
     return random_text(rng, [*TRICKY, *rng.choices(WIDE, k=5), *halves, "the", " the", "'LL", "123", "x" * 70], rng.randint(0, 60))
 
 
-SPECIALS = [
-    [], [END], ["<a>", "<a><b>", "<a><b><c>", "b><"], [" \n\v", "\n\n\v", "ll'", "\r\n"], ["a a", "aa", "字"],
-    ["<a>", "x<a>y"],
-]  # fmt: skip
+SPECIALS = [[], [END], ["<a>", "<a><b>", "<a><b><c>", "b><"], [" \n\v", "\n\n\v", "ll'", "\r\n"],
+            ["a a", "aa", "字"], ["<a>", "x<a>y"]]  # fmt: skip
 
 
 @functools.cache
 def texts_and_ids(pattern, special_tokens):
     """[(text, its ids by the oracle), ...] for a model of 400 tokens."""
     rng = random.Random(repr((pattern, special_tokens)))
-    vocab, merges = trained(400, pattern)
-    vocab = bpe.Tokenizer(vocab, merges, special_tokens).vocab
-    encode = naive_encoder(vocab, merges, special_tokens, bpe.PATTERNS.get(pattern, pattern))
+    model = bpe.Tokenizer(*trained(400, pattern), special_tokens)
+    encode = naive_encoder(model.vocab, model.merges, special_tokens, bpe.PATTERNS.get(pattern, pattern))
     texts = [*TEXTS, *(nested(rng, special_tokens) for _ in range(40))]
     texts += [random_text(rng, "aeinst", length) for length in (1, 2, 15, 16, 17, 40, 64, 65, 90, 200)]
     return [(text, encode(text)) for text in texts + [FIXTURE[:5000]] * (not special_tokens)]

@@ -82,9 +82,12 @@ static int new_learner(bpe_words *words, uint64_t merges, bpe_learner **learner)
     uint8_t *bytes = malloc(totals.bytes + 1);
     uint64_t *lengths = malloc((totals.words + 1) * sizeof *lengths);
     uint64_t *counts = malloc((totals.words + 1) * sizeof *counts);
-    CHECK(bytes && lengths && counts && bpe_words_get(words, 1, bytes, lengths, counts, &totals) == BPE_OK);
+    CHECK(bytes && lengths && counts);
+    *learner = NULL;
+    int status = bpe_words_get(words, 1, bytes, lengths, counts, &totals);
     bpe_words_drop(words);
-    const int status = bpe_learner_new(bytes, lengths, counts, totals.words, merges, 1, seed, learner);
+    if (status == BPE_OK)
+        status = bpe_learner_new(bytes, lengths, counts, totals.words, merges, 1, seed, learner);
     free(bytes);
     free(lengths);
     free(counts);
@@ -234,8 +237,8 @@ static int encode_once(bpe_cache *c, const uint8_t *text, size_t length, size_t 
     int status;
     CHECK(ids);
     status = encode_text(c, text, length, ids, NULL, n);
-    CHECK(c->table.used <= CACHE_WORDS && c->table.arena_size <= CACHE_BYTES);
-    CHECK(2 * c->table.used <= c->table.capacity || c->table.capacity / 4 * 3 >= CACHE_WORDS); /* half full */
+    CHECK(c->words.table.used <= CACHE_WORDS && c->words.arena_size <= CACHE_BYTES);
+    CHECK(2 * c->words.table.used <= c->words.table.capacity || c->words.table.capacity / 4 * 3 >= CACHE_WORDS); /* half full */
     *sum = 0;
     for (size_t i = 0; i < *n && status == BPE_OK; i++)
         *sum = *sum * 31 + ids[i];
@@ -346,7 +349,7 @@ static int extend(const bpe_encoder *e, const merge_list *list, const uint8_t *t
         }
         n_ids[n] = made_ids;
         word_lengths[n] = end - start;
-        counts[n] = n % 7 + 1;
+        counts[n] = (N - n) / 7 + 1;
         n_all += made_ids;
         n++;
     }

@@ -367,7 +367,7 @@ def test_the_merge_loop_compiles_alone_and_learns(tmp_path):
     ffi = cffi.FFI()
     ffi.cdef(build_ffi.interface("bpe_fast.c"))
     lib, learner, made = ffi.dlopen(str(library)), ffi.new("bpe_learner **"), ffi.new("size_t *")
-    counts = {b"low": 5, b"lower": 2, b"widest": 3, b"newest": 6}
+    counts = {b"newest": 6, b"low": 5, b"widest": 3, b"lower": 2}
     arguments = b"".join(counts), list(map(len, counts)), list(counts.values()), len(counts)
     assert lib.bpe_learner_new(*arguments, 6, 1, build_ffi.new_seed(), learner) == lib.BPE_OK
     merges = ffi.new("bpe_merge[]", 10)

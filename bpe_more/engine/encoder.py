@@ -84,11 +84,11 @@ class Encoder:
         # Its cache is one that encode_short may use, and NULL while a call uses it.
         bytes_left = BYTES_TO_KNOW * len(tokenizer.vocab) if self.to_know else 0
         self.for_lists = engine.ffi.new("bpe_for_lists *", (engine.ffi.NULL, self.addresses, bytes_left))
-        functions: list[Any] = []  # to which C adds three, by the address of the list
+        functions: list[Any] = []  # C adds three, by the address of the list; none if bpe_lists.c is turned off
         engine.check(engine.lib.bpe_list_functions(self.for_lists, id(functions)))
-        if not self.numbers:
-            functions[:2] = [lambda data: None, self.new_numbers]
-        self.encode_short, self.lists_of, self.pause_collector = functions
+        self.encode_short, self.lists_of, self.pause_collector = functions or [None, None, lambda: None]
+        if not functions or not self.numbers:
+            self.encode_short, self.lists_of = lambda data: None, self.new_numbers
 
     def new_handle(self, tokenizer: Any) -> Any:
         """Create the encoder in C, where the bytes are the tokens 0 to 255; others come after them."""

@@ -47,7 +47,7 @@ def table(words=()):
 def scan(text, special_tokens=()):
     """The counts of a text (bytes)."""
     words = ENGINE.words(special_tokens, "gpt2")
-    words.scan(text)
+    words.scan_all([text])
     return words.copy()
 
 
@@ -99,7 +99,7 @@ def test_fifty_thousand_special_tokens_cost_little(form):
     words = ENGINE.words(tokens, "gpt2")
     words.handle()  # it makes the table of special tokens
     start = time.process_time()
-    words.scan(text)
+    words.scan_all([text])
     assert time.process_time() - start < 500e-9 * len(text)
     assert words.copy() == words_between(text, [token.encode() for token in tokens])
 
@@ -273,7 +273,7 @@ def test_a_large_text_is_counted_like_its_parts(distinct):
     added = table()
     for part in parts:
         words = ENGINE.words((), "gpt2")
-        words.scan(part)
+        words.scan_all([part])
         add(added, words)
     assert scan(b"".join(parts)) == added.copy() == expected
 
@@ -314,9 +314,9 @@ def test_counts_near_the_limit_are_exact_among_many_words_or_an_overflow():
 
 def test_text_counts_towards_the_limit():
     words = table({b"ab": HALF - 1, b"c": 1})
-    words.scan(b"de")
+    words.scan_all([b"de"])
     with pytest.raises(OverflowError):
-        words.scan(b"f")
+        words.scan_all([b"f"])
     with pytest.raises(ValueError, match="used up"):
         words.copy()
 
@@ -412,7 +412,7 @@ def test_a_table_that_was_learned_from_is_an_error_and_not_a_crash():
     used, other = table(words), table(words)
     assert learn(used, 1) == [(b"a", b"b", 6, 6)]
     uses = {
-        "learn": lambda: learn(used, 1), "scan": lambda: used.scan(b"ab"), "get": used.copy, "sum up": used.totals,
+        "learn": lambda: learn(used, 1), "scan": lambda: used.scan_all([b"ab"]), "get": used.copy, "sum up": used.totals,
         "put": lambda: used.add([(b"ab", 1)]), "put a long word": lambda: used.add([(LONG, 1)]),
         "add to it": lambda: add(used, other), "add it": lambda: add(other, used),
     }  # fmt: skip
@@ -425,7 +425,7 @@ def test_a_table_that_was_learned_from_is_an_error_and_not_a_crash():
 def test_after_text_that_is_not_utf8_a_table_has_no_totals():
     words = table({b"ab": 3})
     with pytest.raises(UnicodeDecodeError):
-        words.scan(b"ab \xff")
+        words.scan_all([b"ab \xff"])
     with pytest.raises(ValueError, match="used up"):
         words.totals()
 

@@ -1,28 +1,29 @@
 """Which engine runs the tasks: the one of a client, or of the URL in --cluster.
 
-Each engine is a class in its own file; the comment below says what they have in common.
+Dask, Ray and Spark have a file each; processes of this machine are here. The comment below says what all of them have.
 
-Gives: engine_of(), connected().
-Uses: choices, dask, local, ray, spark, urls, errors, workers.
+Gives: engine_of(), connected(), Local.
+Uses: choices, dask, ray, spark, tasks, urls, errors, workers.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from bpe_more import choices, workers
 from bpe_more.cluster.dask import Dask
-from bpe_more.cluster.local import Local
 from bpe_more.cluster.ray import Ray
 from bpe_more.cluster.spark import Spark
+from bpe_more.cluster.tasks import ATTEMPTS, LostWorkerError, Report, Work, attempt
 from bpe_more.cluster.urls import errors_of
-from bpe_more.errors import package, require
+from bpe_more.errors import all_delayed, package, require
 
 SCHEDULER_SECONDS = 5  # how long Dask may have no scheduler at the start
 
-# Each engine is a class in its own file, and has
+# Each engine is a class, and has
 #
 #    n_workers                         how many tasks can run at the same time
 #    reports(work, items, job)         yield the report of work(job, item) for each item, in any order. Tasks start when
@@ -30,6 +31,40 @@ SCHEDULER_SECONDS = 5  # how long Dask may have no scheduler at the start
 #    exchange(split, join, items, job) split(job, item) returns a list of job.n_buckets parts. join(job, parts) gets the
 #                                      parts of all items that have the same number. Yield the reports of both, without
 #                                      the lists
+
+
+class Local:
+    """Processes of this machine. They exchange nothing: train() gives them a folder of counts."""
+
+    exchange = None
+
+    def __init__(self, n_workers: int) -> None:
+        self.n_workers = n_workers
+
+    def reports(self, work: Work, items: Sequence[Any], job: Any) -> Generator[Report, None, None]:
+        """Yield the reports of tasks."""
+        with all_delayed():
+            from concurrent.futures import BrokenExecutor
+        task: Any = functools.partial(attempt, work, job=job)
+        left: list[Any] = list(items)
+        for number in range(ATTEMPTS):
+            if not left:
+                return
+            with all_delayed():
+                pool = workers.start_processes(min(self.n_workers, len(left)), task)
+            if pool is None:  # the system has no room for one, or this is a daemon process
+                yield from map(task, left)
+                return
+            try:
+                for result in [workers.submitted(pool, task, item, False)[1] for item in left]:
+                    report = result()
+                    del left[0]
+                    yield report
+            except BrokenExecutor as error:
+                if number == ATTEMPTS - 1:
+                    raise LostWorkerError(job.stage, str(error)) from None
+            finally:
+                workers.shut_down(pool)
 
 
 def engine_of(client: Any, options: choices.Options) -> Any:

@@ -509,7 +509,7 @@ def test_tables_of_several_threads_are_merged_once():
     words.scan_all([b"a b"])
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         for total in (4, 6, 8):
-            executor.submit(words.scan, b"a b").result()
+            executor.submit(words.scan_all, [b"a b"]).result()
             assert words.totals() == (2, total, total // 2 * 3)
     for other in others:
         other.add([(b"ab", 2**61)])

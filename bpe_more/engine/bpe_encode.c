@@ -6,7 +6,7 @@
  * first, then the rest in order:
  *
  *     bpe_encoder_new(ids, n_ids, tokens, lengths, merges, n_merges, rules, special_ids, seed, &encoder);
- *     bpe_encoder_know(encoder, words, lengths, ids, n, 0);      words that are tokens; with 1, they stay whole
+ *     bpe_encoder_ignore_merges(encoder, words, lengths, ids, n);  words that stay whole, if there are some
  *     bpe_cache_new(encoder, &cache);                            one per thread
  *     bpe_encode(cache, texts, ends, n_texts, ids, NULL, NULL);  once per slice
  *
@@ -15,9 +15,9 @@
  *     after bpe_encode:                   ids    low, _lower, newest      ends  2 2 3
  *
  * Encoding merges the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. A distinct word is
- * merged once, and then cached. Words that are tokens are known, if wanted, and long words beyond ASCII are merged in
- * pieces, which come back more often. Most of the time for a new word goes into looking up ranks, so their table is
- * compact, and the bytes of a character become its token at once if that is safe (see index_merges).
+ * merged once, and then cached. Long words beyond ASCII are merged in pieces, which come back more often. Most of the
+ * time for a new word goes into looking up ranks, so their table is compact, and the bytes of a character become its
+ * token at once if that is safe (see index_merges).
  *
  * MEMORY  16 or 20 bytes per merge, 43 to 85 per token, and 1 MB; up to 64 MB per cache, and 28 bytes for each byte of the
  *         longest word, while it is merged.
@@ -37,11 +37,8 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
                     const uint64_t seed[2], bpe_encoder **encoder);
 void bpe_encoder_free(bpe_encoder *e);
 
-/* Add n words, concatenated, that are tokens, with their ids. If merges make another token or several, a word is left out;
-   but with ignore_merges, all words stay whole, and nothing is merged: then no cache may exist yet. Others use the words
-   only after bpe_cache_know, which may be called when this has ended. */
-int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n,
-                     int ignore_merges);
+/* Let n words, concatenated, stay whole, whatever merges make of them, with these ids. No cache may exist yet. */
+int bpe_encoder_ignore_merges(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n);
 
 /* Find the ids of merges (left, right, new token). `tokens` are n lines: names, which have these ids. `merges` are n_merges
    lines of two names with a space between; the search overwrites them. Returns BPE_NO_TOKEN if a name isn't there. */
@@ -59,9 +56,6 @@ void bpe_replace_ids(uint32_t *ids, size_t n, const uint32_t *numbers);
 /* Create a cache of words for an encoder, which has to stay as long as the cache. */
 int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
 void bpe_cache_free(bpe_cache *c);
-
-/* Let a cache use the words that bpe_encoder_know has added, which takes longer than a short text does. */
-void bpe_cache_know(bpe_cache *c);
 
 /* Encode n texts, concatenated. ends[i] is the end of text i, and becomes the end of its ids. There must be room for three
    ids more than the texts have bytes. If `narrow` isn't NULL, the low 16 bits of the ids are written there, and `ids` is
@@ -206,10 +200,9 @@ struct bpe_encoder {
     uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
     const bpe_rules *rules;
-    word_table known;   /* words that merges make into one token, with its id as the count */
-    int ignores_merges; /* or words that stay whole, whatever merges make of them */
-    int lacks_bytes;    /* some byte has no token */
-    uint64_t seed[2];   /* of pairs, of this table and each cache: a word's key is made once for all of them */
+    word_table ignoring_merges;   /* words that stay whole, with the id as the count */
+    uint64_t seed[2];             /* of pairs, of this table and each cache: a word's key is made once for all of them */
+    int lacks_bytes;              /* some byte has no token */
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
     uint8_t neighbors[1 << 17];   /* a bit for each hash of two neighbors in a token; see are_neighbors */
@@ -342,7 +335,7 @@ void bpe_encoder_free(bpe_encoder *e)
     free(e->made);
     free(e->outside);
     free(e->special_ids);
-    free_words(&e->known);
+    free_words(&e->ignoring_merges);
     free(e);
 }
 
@@ -372,7 +365,7 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
         in_order &= merges[3 * i + 2] == 256 + i;
     e->rules = rules;
     memcpy(e->seed, seed, sizeof e->seed);
-    TRY(new_table(&e->known.table, e->seed));
+    TRY(new_table(&e->ignoring_merges.table, e->seed));
     e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
     e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs);
     e->made = in_order ? NULL : allocate(n_merges, sizeof *e->made);
@@ -498,31 +491,9 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
     return BPE_OK;
 }
 
-int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n,
-                     int ignore_merges)
+int bpe_encoder_ignore_merges(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n)
 {
-    uint32_t *made = NULL;
-    uint64_t key[2];
-    size_t room = 0, n_made;
-    int status;
-    if (ignore_merges) {
-        e->ignores_merges = 1;
-        return index_tokens(&e->known, words, lengths, ids, n);
-    }
-    status = make_room(&e->known.table, n);
-    for (size_t i = 0; i < n && status == BPE_OK; words += lengths[i], i++) {
-        const size_t length = (size_t)lengths[i];
-        if ((status = grow(&made, &room, length, sizeof *made)) == BPE_OK)
-            status = merge_word(e, words, length, made, &n_made, NULL);
-        if (status == BPE_OK && n_made == 1 && made[0] == ids[i]) {
-            make_key(&e->known.table, words, length, key);
-            status = put_word(&e->known, key, words, ids[i]);
-        }
-        if (status == BPE_NO_TOKEN)
-            status = BPE_OK;
-    }
-    free(made);
-    return status;
+    return index_tokens(&e->ignoring_merges, words, lengths, ids, n);
 }
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
@@ -530,7 +501,6 @@ int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengt
 struct bpe_cache {
     word_table words;
     const bpe_encoder *encoder;
-    int knows;               /* whether the encoder's known words are used */
     uint32_t *ids, *out;     /* the next id goes to *out; with narrow ids, each batch begins at `ids` */
     uint16_t *narrow;
     size_t n_narrow;         /* how many have left */
@@ -554,8 +524,6 @@ int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
     c->encoder = e;
     return new_table(&c->words.table, e->seed);
 }
-
-void bpe_cache_know(bpe_cache *c) { c->knows = 1; }
 
 /* Cache ids, if there is memory: in the slot, or the word and its ids in the arena. At most half of the slots are used, as
    long as the table can grow: then most words are in their home slots. A table that is full is emptied. */
@@ -585,19 +553,16 @@ static void keep_ids(word_table *w, const pending *p, const uint32_t *ids, size_
     memcpy((uint32_t *)ids_in(s) + IDS_IN_SLOT, &n_in_slot, sizeof n_in_slot);
 }
 
-/* Find the token that a new word is, so that it need not be merged; NULL if it may be several tokens. */
-static const slot *find_token(const bpe_cache *c, const pending *p)
+/* Find a word that stays whole; NULL if merges make its tokens. A piece of a word is never one. */
+static const slot *find_whole(const bpe_cache *c, const pending *p)
 {
-    const bpe_encoder *e = c->encoder;
+    const word_table *const whole = &c->encoder->ignoring_merges;
     const size_t length = length_of(p->key);
     const int is_piece = little(p->key[1]) >> 56 != (length <= INLINE_MAX ? length : LONG_WORD);
-    const uint64_t key[2] = {p->key[0], is_piece ? p->key[1] ^ little((uint64_t)PIECE << 56) : p->key[1]};
     const slot *s;
-    /* "the" is a token: finding it takes a fifth of the time of merging t, h and e. But when as many words have been
-       met as are known, few of the known ones are left to be met. */
-    if (e->ignores_merges ? is_piece : !c->knows || c->words.table.used >= e->known.table.used)
+    if (!whole->table.used || is_piece)
         return NULL;
-    s = find_word(&e->known, key, p->word);
+    s = find_word(whole, p->key, p->word);
     return s->key[1] ? s : NULL;
 }
 
@@ -617,7 +582,7 @@ static NOINLINE int encode_other(bpe_cache *c, const pending *p)
     s = find_word(&c->words, p->key, p->word);
     n = n_ids_in(s) & ~IN_ARENA;
     if (!s->key[1]) {
-        const slot *token = find_token(c, p);
+        const slot *token = find_whole(c, p);
         const uint64_t left_out = c->left_out ? *c->left_out : 0;
         int status = BPE_OK;
         n = 1;
@@ -679,10 +644,10 @@ static int add_pieces(batch *b, const uint8_t *word, size_t length)
     const bpe_encoder *const e = ((bpe_cache *)b->state)->encoder;
     const uint8_t *const end = word + length, *cuts[BATCH + 1];
     uint32_t unit, before;
-    if (e->ignores_merges) { /* a word that stays whole is not cut */
+    if (e->ignoring_merges.table.used) { /* a word that stays whole is not cut */
         pending whole;
         prepare(&whole, b->table, word, word, length);
-        if (find_word(&e->known, whole.key, word)->key[1]) {
+        if (find_word(&e->ignoring_merges, whole.key, word)->key[1]) {
             if (b->n >= BATCH)
                 TRY(end_batch(b));
             b->words[b->n++] = whole;

@@ -14,9 +14,10 @@
 /* ---- interface --------------------------------------------------------------------------------------------------- */
 
 /* Take n different words by descending count, like bpe_learner_new: the ids of all words, concatenated; how many each one
-   has, its length in bytes, and its count. There are n_tokens first tokens longer than a byte, in ascending order of their bytes, with the
-   ids from 256 on. A pair with the bytes of one of them is never merged. So a word may stay divided, and BPE_DONE come
-   too early, unless merges_wanted is larger than n: a learner with a larger one makes the same merges, and the others. */
+   has, its length in bytes, and its count. There are n_tokens first tokens longer than a byte, in ascending order of
+   their bytes, with the ids from 256 on. A pair with the bytes of one of them is never merged. So a word may stay
+   divided, and BPE_DONE come too early, unless merges_wanted is larger than n: a learner with a larger one makes the same
+   merges, and the others. */
 int bpe_learner_extend(const uint32_t *ids, const uint64_t *n_ids, const uint64_t *lengths, const uint64_t *counts,
                        size_t n, const uint8_t *tokens, const uint64_t *token_lengths, size_t n_tokens,
                        uint64_t merges_wanted, uint64_t min_frequency, const uint64_t seed[2], bpe_learner **learner);

@@ -161,8 +161,8 @@ static int new_encoder(const merge_list *list, const bpe_rules *rules, bpe_encod
     uint8_t *const all = bytes_of_tokens(list, token, lengths);
     status = bpe_encoder_new(ids, 256 + list->n, all + 256, lengths + 256, list->rows, list->n, rules,
                              special_ids, seed, encoder);
-    if (status == BPE_OK) /* each token is made by its merges, so that staying whole changes nothing */
-        status = bpe_encoder_know(*encoder, all + 256, lengths + 256, ids + 256, list->n, (int)(list->n % 2));
+    if (status == BPE_OK && list->n % 2) /* each token is made by its merges, so that staying whole changes nothing */
+        status = bpe_encoder_ignore_merges(*encoder, all + 256, lengths + 256, ids + 256, list->n);
     free(all);
     return status;
 }
@@ -258,7 +258,7 @@ static int encode_once(bpe_cache *c, const uint8_t *text, size_t length, size_t 
     return status;
 }
 
-/* encode twice, the second time with known words; after an error, all works again if memory is back */
+/* encode twice, the second time with cached words; after an error, all works again if memory is back */
 static int encode(const bpe_encoder *e, const uint8_t *text, size_t length, uint64_t *sum)
 {
     bpe_cache *c = NULL;
@@ -266,8 +266,6 @@ static int encode(const bpe_encoder *e, const uint8_t *text, size_t length, uint
     uint64_t sums[2] = {0};
     int status = bpe_cache_new(e, &c);
     const int created = status == BPE_OK;
-    if (created && length % 2)
-        bpe_cache_know(c);
     for (int round = 0; round < 2 && status == BPE_OK; round++)
         status = encode_once(c, text, length, n + round, sums + round);
     const long from = fail_from;
@@ -328,7 +326,6 @@ static int extend(const bpe_encoder *e, const merge_list *list, const uint8_t *t
         memcpy(next, token_of_number[order[i]], sorted_lengths[i]);
     }
     CHECK(bpe_cache_new(e, &c) == BPE_OK);
-    bpe_cache_know(c);
     for (size_t start = 0, end; start < length && n < N; start = end) {
         size_t made_ids = 0;
         for (end = start + 5 + n % 11; end < length && (text[end] & 0xC0) == 0x80; end++)
@@ -703,7 +700,6 @@ static void long_words(void)
     }
     CHECK(encode(encoder, text, N * LENGTH, &sum) == BPE_OK);
     CHECK(bpe_cache_new(encoder, &cache) == BPE_OK);
-    bpe_cache_know(cache);
     for (size_t i = 0; i < 2000; i++) /* for short texts, no room is made before */
         CHECK(encode_once(cache, text + i * LENGTH, 7, &n, &sum) == BPE_OK);
     bpe_cache_free(cache);
@@ -777,7 +773,7 @@ static void edges(void)
 
     const uint64_t lengths[] = {0, 2}; /* the empty token, among those that stay whole, is no word */
     CHECK(new_encoder(&no_merges, rules, &none) == BPE_OK);
-    CHECK(bpe_encoder_know(none, (const uint8_t *)"!?", lengths, (const uint32_t[]){500, 7}, 2, 1) == BPE_OK);
+    CHECK(bpe_encoder_ignore_merges(none, (const uint8_t *)"!?", lengths, (const uint32_t[]){500, 7}, 2) == BPE_OK);
     CHECK(bpe_cache_new(none, &cache) == BPE_OK);
     CHECK(encode_text(cache, (const uint8_t *)"!?", 2, ids, NULL, &n) == BPE_OK && n == 1 && ids[0] == 7);
     bpe_cache_free(cache);

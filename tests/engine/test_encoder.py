@@ -24,7 +24,7 @@ import bpe
 import build_ffi
 from bpe_more import choices, training
 from bpe_more.engine import Engine
-from bpe_more.engine.encoder import BYTES_TO_KNOW, LONG_TEXT
+from bpe_more.engine.encoder import LONG_TEXT
 from bpe_more.formats.gpt2 import IgnoredMerges
 from bpe_more.tokenizer import Tokenizer, encoders
 
@@ -53,11 +53,8 @@ def built_with(flag, folder):
 
 
 def new_cache(encoder):
-    """A cache that uses known words, as after some text."""
-    encoder.know_words()
-    cache = encoder.engine.create("cache", encoder.handle)
-    encoder.engine.lib.bpe_cache_know(cache)
-    return cache
+    """A cache, as a call makes one."""
+    return encoder.engine.create("cache", encoder.handle)
 
 
 def encode(engine, data, cache):
@@ -347,27 +344,6 @@ def test_a_byte_without_a_token_within_a_character_is_shown_with_the_character(e
     encoder = engine.encoder(Tokenizer(dict(enumerate(tokens)), []))
     with pytest.raises(ValueError, match="for the byte b'\\\\xad', in '字 x'"):
         encoder.encode_utf8("a é字 x".encode())
-
-
-def test_words_that_are_tokens_are_looked_for_only_if_there_is_much_text(engine):
-    """Merging all of them takes longer than a short text does, and half of the time of making an encoder."""
-    tokenizer = trained(["the ferry theory, the harbor " * 5], 300)
-    encoder, words = engine.encoder(tokenizer), [b"the", b" ferry", b" theory", b"xyz"]
-    expected = encoders.Encoder(tokenizer).encode_texts(words)
-    assert [encoder.encode_utf8(word) for word in words] == encoder.encode_texts(words) == expected and not encoder.knows
-    text = b"the ferry " * (BYTES_TO_KNOW * len(tokenizer) // 10)
-    other = engine.encoder(tokenizer)
-    for _ in range(BYTES_TO_KNOW * len(tokenizer) // len(b" ferry") + 1):  # many short texts are much text, too
-        other.encode_utf8(b" ferry")
-    encoder.encode_texts([text])
-    assert encoder.knows and other.knows and encoder.encode_texts(words) == other.encode_texts(words) == expected
-    first, second = threading.Barrier(2), []
-    threads = [threading.Thread(target=lambda: (first.wait(), second.append(encoder.encode_texts([text])))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert second[0] == second[1] and len(second) == 2
 
 
 def test_an_encoder_that_is_called_during_a_call_does_not_overwrite_its_ids(engine):

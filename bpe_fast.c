@@ -330,7 +330,7 @@ static int compare_tokens(const bpe_learner *l, uint32_t a, uint32_t b)
     return compare_bytes(l->bytes + x->where, x->length, l->bytes + y->where, y->length);
 }
 
-/* The order of merges: the larger count first, then the greater left token, then the greater right token. */
+/* The order of merges: the larger count first. The tie rule: then the greater left token, then the greater right one. */
 static int is_better(const bpe_learner *l, const heap_entry *x, const heap_entry *y)
 {
     int order;

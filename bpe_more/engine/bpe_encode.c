@@ -5,8 +5,7 @@
  * How words are found, it doesn't know: of bpe_words.c, it only has the rules, which it hands on. Read the interface
  * first, then the rest in order:
  *
- *     bpe_encoder_new(ids, n_ids, tokens, lengths, merges, n_merges, rules, special_ids, seed, &encoder);
- *     bpe_encoder_ignore_merges(encoder, words, lengths, ids, n);  words that stay whole, if there are some
+ *     bpe_encoder_new(ids, n_ids, tokens, lengths, 0, merges, n_merges, rules, special_ids, seed, &encoder);
  *     bpe_cache_new(encoder, &cache);                            one per thread
  *     bpe_encode(cache, texts, ends, n_texts, ids, NULL, NULL);  once per slice
  *
@@ -29,16 +28,14 @@ typedef struct bpe_encoder bpe_encoder; /* vocabulary and merges; never changes,
 typedef struct bpe_cache bpe_cache;     /* the ids of words that an encoder has met; each thread has one */
 
 /* The vocabulary has n_ids tokens with these ids, first the 256 bytes, UINT32_MAX for a byte without a token. `tokens` has
-   the bytes of all others, concatenated, and token_lengths the length of each. merges are rows of (left, right, new token)
-   by rank, as indexes into ids; no pair is given twice, and no merge uses a byte without a token. special_ids are in the
+   the bytes of all others, concatenated, and token_lengths the length of each. With ignore_merges, words that are among
+   the first n_whole of these stay whole, whatever merges make of them. merges are rows of (left, right, new token) by
+   rank, as indexes into ids; no pair is given twice, and no merge uses a byte without a token. special_ids are in the
    order of the special tokens of the rules, which have to stay as long as the encoder. */
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, const uint64_t *token_lengths,
-                    const uint32_t *merges, size_t n_merges, const bpe_rules *rules, const uint32_t *special_ids,
-                    const uint64_t seed[2], bpe_encoder **encoder);
+                    size_t n_whole, const uint32_t *merges, size_t n_merges, const bpe_rules *rules,
+                    const uint32_t *special_ids, const uint64_t seed[2], bpe_encoder **encoder);
 void bpe_encoder_free(bpe_encoder *e);
-
-/* Let n words, concatenated, stay whole, whatever merges make of them, with these ids. No cache may exist yet. */
-int bpe_encoder_ignore_merges(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n);
 
 /* Find the ids of merges (left, right, new token). `tokens` are n lines: names, which have these ids. `merges` are n_merges
    lines of two names with a space between; the search overwrites them. Returns BPE_NO_TOKEN if a name isn't there. */
@@ -346,8 +343,8 @@ static uint32_t *copy_of(const uint32_t *ids, size_t n)
 }
 
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, const uint64_t *token_lengths,
-                    const uint32_t *merges, size_t n_merges, const bpe_rules *rules, const uint32_t *special_ids,
-                    const uint64_t seed[2], bpe_encoder **encoder)
+                    size_t n_whole, const uint32_t *merges, size_t n_merges, const bpe_rules *rules,
+                    const uint32_t *special_ids, const uint64_t seed[2], bpe_encoder **encoder)
 {
     bpe_encoder *e = *encoder = calloc(1, sizeof *e);
     token_facts *facts;
@@ -366,6 +363,7 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
     e->rules = rules;
     memcpy(e->seed, seed, sizeof e->seed);
     TRY(new_table(&e->ignoring_merges.table, e->seed));
+    TRY(index_tokens(&e->ignoring_merges, tokens, token_lengths, ids + 256, n_whole));
     e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
     e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs);
     e->made = in_order ? NULL : allocate(n_merges, sizeof *e->made);
@@ -491,11 +489,6 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
     return BPE_OK;
 }
 
-int bpe_encoder_ignore_merges(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n)
-{
-    return index_tokens(&e->ignoring_merges, words, lengths, ids, n);
-}
-
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
 struct bpe_cache {
@@ -553,17 +546,12 @@ static void keep_ids(word_table *w, const pending *p, const uint32_t *ids, size_
     memcpy((uint32_t *)ids_in(s) + IDS_IN_SLOT, &n_in_slot, sizeof n_in_slot);
 }
 
-/* Find a word that stays whole; NULL if merges make its tokens. A piece of a word is never one. */
+/* Find a word that stays whole; NULL if merges make its tokens. No piece of a word is found: its key has another bit. */
 static const slot *find_whole(const bpe_cache *c, const pending *p)
 {
     const word_table *const whole = &c->encoder->ignoring_merges;
-    const size_t length = length_of(p->key);
-    const int is_piece = little(p->key[1]) >> 56 != (length <= INLINE_MAX ? length : LONG_WORD);
-    const slot *s;
-    if (!whole->table.used || is_piece)
-        return NULL;
-    s = find_word(whole, p->key, p->word);
-    return s->key[1] ? s : NULL;
+    const slot *const s = whole->table.used ? find_word(whole, p->key, p->word) : NULL;
+    return s && s->key[1] ? s : NULL;
 }
 
 /* Encode a word whose ids are not in its home slot, or do what a mark says. */

@@ -96,52 +96,36 @@ static inline size_t place_after(const bpe_learner *l, size_t p)
     return p + (l->seq[p] == NO_TOKEN ? 1 : l->tokens[l->seq[p]].length);
 }
 
-/* Sum up the pair of the tokens at p and at `next`: in the matrix if both are bytes, else in a table, whose `where` is
-   the number of places. */
-static int sum_up_pair(bpe_learner *l, table *sums, size_t p, size_t next)
+/* Find the slot of the pair of the tokens at p and at `next`, or the empty slot for it. */
+static inline slot *find_sum(const bpe_learner *l, const table *sums, size_t p, size_t next)
 {
-    const uint32_t left = l->seq[p], right = l->seq[next];
-    const uint64_t count = l->counts[p / BLOCK];
-    if (left < ROWS && right < ROWS) {
-        new_pair *sum = l->byte_pairs + left * ROWS + right;
-        sum->n++;
-        sum->count += count;
-    } else {
-        slot *sum;
-        TRY(make_room(sums, (uint64_t)sums->used + 1));
-        sum = find_slot(sums, pair_key(left, right), 1);
-        if (!sum->key[1])
-            use_slot(sums, sum, (uint64_t[2]){pair_key(left, right), 1});
-        sum->where++;
-        sum->count += count;
-    }
-    return BPE_OK;
+    return find_slot(sums, pair_key(l->seq[p], l->seq[next]), 1);
 }
 
-/* Add all pairs to the learner's table, and list their places. */
+/* Add all pairs to the learner's table, and list their places. They are summed up in another table first; then each one's
+   `where` is the number of its places, and later the next place in its list, or 0. */
 static int index_pairs(bpe_learner *l, table *sums)
 {
-    for (size_t p = BLOCK, next; p < l->n_slots; p = next)
-        TRY(sum_up_pair(l, sums, p, next = place_after(l, p)));
-    TRY(make_room_for_lists(l, l->n_slots + PLACES * (ROWS * ROWS + sums->used)));
-    for (uint32_t i = 0; i < ROWS * ROWS; i++)
-        TRY(add_pair(l, pair_key(i / ROWS, i % ROWS), l->byte_pairs + i));
+    for (size_t p = BLOCK, next; p < l->n_slots; p = next) {
+        slot *sum;
+        next = place_after(l, p);
+        TRY(make_room(sums, (uint64_t)sums->used + 1));
+        sum = find_sum(l, sums, p, next);
+        if (!sum->key[1])
+            use_slot(sums, sum, (uint64_t[2]){pair_key(l->seq[p], l->seq[next]), 1});
+        sum->where++;
+        sum->count += l->counts[p / BLOCK];
+    }
+    TRY(make_room_for_lists(l, l->n_slots + PLACES * sums->used));
     for (slot *s = sums->slots; s < sums->slots + sums->capacity; s++) {
         new_pair sum = {s->count, 0, (uint32_t)s->where};
         TRY(add_pair(l, s->key[0], &sum));
         s->where = sum.list;
     }
     for (size_t p = BLOCK, next; p < l->n_slots; p = next) {
-        uint32_t left = l->seq[p], right = l->seq[next = place_after(l, p)];
-        if (left < ROWS && right < ROWS) {
-            new_pair *sum = l->byte_pairs + left * ROWS + right;
-            if (sum->list)
-                l->lists[sum->list++] = (uint32_t)p;
-        } else {
-            slot *sum = find_slot(sums, pair_key(left, right), 1);
-            if (sum->where)
-                l->lists[sum->where++] = (uint32_t)p;
-        }
+        slot *const sum = find_sum(l, sums, p, next = place_after(l, p));
+        if (sum->where)
+            l->lists[sum->where++] = (uint32_t)p;
     }
     free(l->byte_pairs); /* so that bpe_learner_run does not index them again */
     l->byte_pairs = NULL;

@@ -159,10 +159,9 @@ static int new_encoder(const merge_list *list, const bpe_rules *rules, bpe_encod
     for (unsigned i = 0; i < 256 + list->n; i++)
         ids[i] = i == 1 ? UINT32_MAX : i; /* a byte without a token; the texts have none */
     uint8_t *const all = bytes_of_tokens(list, token, lengths);
-    status = bpe_encoder_new(ids, 256 + list->n, all + 256, lengths + 256, list->rows, list->n, rules,
-                             special_ids, seed, encoder);
-    if (status == BPE_OK && list->n % 2) /* each token is made by its merges, so that staying whole changes nothing */
-        status = bpe_encoder_ignore_merges(*encoder, all + 256, lengths + 256, ids + 256, list->n);
+    /* each token is made by its merges, so that staying whole changes nothing */
+    status = bpe_encoder_new(ids, 256 + list->n, all + 256, lengths + 256, list->n % 2 ? list->n : 0, list->rows,
+                             list->n, rules, special_ids, seed, encoder);
     free(all);
     return status;
 }
@@ -713,7 +712,7 @@ static void long_words(void)
 static void edges(void)
 {
     enum { N = 40000, LENGTH = 12, LONG = 5000 };
-    static merge_list list, no_merges;
+    static merge_list list;
     uint8_t *text = malloc(N * LENGTH);
     uint64_t state = 1, sum, expected, one = 4, count = (uint64_t)1 << 61;
     bpe_words *words;
@@ -767,15 +766,18 @@ static void edges(void)
         CHECK(encode_text(cache, (const uint8_t *)"ab a\1b", 6, ids, NULL, &n) == BPE_NO_TOKEN && n == 4);
         CHECK(encode_text(cache, (const uint8_t *)"a b", 3, ids, NULL, &n) == BPE_OK && n > 0);
     }
-    CHECK(bpe_encoder_new(ids, 1 << 21, NULL, NULL, NULL, 0, rules, NULL, seed, &none) == BPE_TOO_MANY_TOKENS);
+    CHECK(bpe_encoder_new(ids, 1 << 21, NULL, NULL, 0, NULL, 0, rules, NULL, seed, &none) == BPE_TOO_MANY_TOKENS);
     bpe_encoder_free(none);
     bpe_cache_free(cache);
 
     const uint64_t lengths[] = {0, 2}; /* the empty token, among those that stay whole, is no word */
-    CHECK(new_encoder(&no_merges, rules, &none) == BPE_OK);
-    CHECK(bpe_encoder_ignore_merges(none, (const uint8_t *)"!?", lengths, (const uint32_t[]){500, 7}, 2) == BPE_OK);
+    uint32_t vocabulary[258];
+    for (uint32_t i = 0; i < 258; i++)
+        vocabulary[i] = i;
+    CHECK(bpe_encoder_new(vocabulary, 258, (const uint8_t *)"!?", lengths, 2, NULL, 0, rules, vocabulary,
+                          seed, &none) == BPE_OK);
     CHECK(bpe_cache_new(none, &cache) == BPE_OK);
-    CHECK(encode_text(cache, (const uint8_t *)"!?", 2, ids, NULL, &n) == BPE_OK && n == 1 && ids[0] == 7);
+    CHECK(encode_text(cache, (const uint8_t *)"!?", 2, ids, NULL, &n) == BPE_OK && n == 1 && ids[0] == 257);
     bpe_cache_free(cache);
     bpe_encoder_free(none);
     bpe_encoder_free(encoder);

@@ -112,7 +112,7 @@ def test_fifty_thousand_special_tokens_cost_little(form):
 ])
 def test_a_vocabulary_that_does_not_fit_is_a_return_code(n_ids, merges, status):
     new, lib = ENGINE.ffi.new("bpe_encoder **"), ENGINE.lib
-    vocabulary = list(range(n_ids)), n_ids, b"ab" * (n_ids - 256), [2] * (n_ids - 256)
+    vocabulary = list(range(n_ids)), n_ids, b"ab" * (n_ids - 256), [2] * (n_ids - 256), 0
     rules = ENGINE.create("rules", b"", [], 0, ENGINE.ffi.NULL, build_ffi.new_seed())
     arguments = *vocabulary, merges, len(merges) // 3, rules, [], build_ffi.new_seed()
     assert lib.bpe_encoder_new(*arguments, new) == getattr(lib, f"BPE_{status}")
@@ -162,7 +162,7 @@ def seconds_to_index(merges):
     rules = ENGINE.create("rules", b"", [], 0, ENGINE.ffi.NULL, build_ffi.new_seed())
     for _ in range(3):
         start = time.process_time()
-        vocabulary = list(range(60_000)), 60_000, b"ab" * 59_744, [2] * 59_744
+        vocabulary = list(range(60_000)), 60_000, b"ab" * 59_744, [2] * 59_744, 0
         ENGINE.check(lib.bpe_encoder_new(*vocabulary, rows, len(merges), rules, [], build_ffi.new_seed(), new))
         times.append(time.process_time() - start)
         lib.bpe_encoder_free(new[0])

@@ -3,9 +3,9 @@
  *
  * Read Part II first, then the interface below, then the rest in order. The C files of bpe_more count words and
  * encode; they use this file up to the end of its table. Its bpe_extend.c makes learners whose words begin with longer
- * tokens. An example, with `low` 5 times and `newest` 6 times:
+ * tokens. An example, with `newest` 6 times and `low` 5 times:
  *
- *     bpe_learner_new("lownewest", (uint64_t[]){3, 6}, (uint64_t[]){5, 6}, 2, 32000, 1, seed, &learner);
+ *     bpe_learner_new("newestlow", (uint64_t[]){6, 3}, (uint64_t[]){6, 5}, 2, 32000, 1, seed, &learner);
  *     while (bpe_learner_run(learner, merges, 1000, &made) == BPE_OK)
  *         ...                                       `made` merges, and after BPE_DONE the last ones
  *     bpe_learner_free(learner);
@@ -28,8 +28,8 @@
  *
  * Memory: 4 bytes for each byte of the words and for the slot after each word, up to 512 to begin a block for each
  * distinct count, as much again for the first lists, 12 per place of the pair with the longest list, 32 per slot of the
- * table of pairs, 16 per entry of the heap, about 90 per token; and during bpe_learner_new 24 per word and 1.6 MB. When
- * the block of lists is full, lists of dead pairs are removed.
+ * table of pairs, 16 per entry of the heap, about 90 per token, and 1.6 MB before the first merge. When the block of
+ * lists is full, lists of dead pairs are removed.
  */
 
 #if !defined(CHECKED) && !defined(NDEBUG)
@@ -57,10 +57,9 @@ enum bpe_status {
 typedef struct bpe_learner bpe_learner;
 typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
-/* Take n different words, concatenated, which can be freed afterwards. They come by descending count, or in an order
-   that nobody can choose: others can take quadratic time, and much of the stack. The ids of bytes are 0 to 255; the first
-   merge makes the token 256. merges_wanted is the largest number of merges. A min_frequency of 0 means 1. The seed is two
-   random numbers, kept secret. Writes a handle, or NULL, even after an error: free it. */
+/* Take n different words, concatenated, by descending count; they can be freed afterwards. The ids of bytes are 0 to 255;
+   the first merge makes the token 256. merges_wanted is the largest number of merges. A min_frequency of 0 means 1. The
+   seed is two random numbers, kept secret. Writes a handle, or NULL, even after an error: free it. */
 int bpe_learner_new(const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n,
                     uint64_t merges_wanted, uint64_t min_frequency, const uint64_t seed[2], bpe_learner **learner);
 
@@ -160,16 +159,8 @@ static int grow(void *block_address, size_t *capacity, size_t needed, size_t siz
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    uint64_t key[2]; /* for a pair {both ids, 1}; key[1] is 0 in an empty slot, and only there */
-    union {
-        struct {
-            uint64_t where, count; /* where: the index of a pair's list */
-        };
-        struct { /* in bpe_more, where keys are words: the ids of a cached word, or `where` if there are more */
-            uint32_t ids[3], n_ids;
-        };
-        uint32_t value[4]; /* all of it */
-    };
+    uint64_t key[2];       /* for a pair {both ids, 1}; key[1] is 0 in an empty slot, and only there */
+    uint64_t where, count; /* where: the index of a pair's list */
 } slot;
 
 typedef struct {
@@ -177,8 +168,6 @@ typedef struct {
     size_t capacity, used; /* capacity is a power of two */
     unsigned shift;        /* 64 - log2(capacity) */
     uint64_t seed[2];      /* 100,000 words with chosen hashes took 83 s instead of 0.13: so the hash has a secret */
-    uint8_t *arena;        /* in bpe_more, the bytes of long words */
-    size_t arena_size, arena_capacity;
 } table;
 
 static inline size_t home_of(const table *t, uint64_t key0, uint64_t key1)
@@ -224,7 +213,6 @@ static int new_table(table *t, const uint64_t seed[2])
 static void free_table(table *t)
 {
     free(t->slots);
-    free(t->arena);
     memset(t, 0, sizeof *t);
 }
 
@@ -256,7 +244,7 @@ static void drop_slot(table *t, slot *s)
             t->slots[hole] = t->slots[i];
             hole = i;
         }
-    t->slots[hole] = (slot){.key = {0, 0}, .count = 0};
+    t->slots[hole] = (slot){{0, 0}, 0, 0};
     t->used--;
 }
 
@@ -307,13 +295,13 @@ struct bpe_learner {
     new_pair *byte_pairs; /* a matrix of ROWS rows; used until the pairs of bytes are in the table */
     token_info *tokens;
     size_t n_tokens, token_capacity;
-    size_t n_first;       /* of these, first tokens: ROWS, or more for an old vocabulary, whose longer ones are sorted */
     uint8_t *bytes;       /* of all tokens */
     size_t n_bytes, bytes_capacity;
     neighbor *met;        /* the distinct neighbors of the pairs that this merge has replaced */
     size_t n_met, met_capacity;
     replacement *replaced;
     size_t replaced_capacity;
+    int (*forbids)(const bpe_learner *l, const uint8_t *token, size_t length); /* of bpe_extend.c, or NULL */
 };
 
 static inline uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
@@ -326,18 +314,23 @@ static inline slot *find_pair(const bpe_learner *l, uint64_t key)
     return find_slot(&l->pairs, key, 1);
 }
 
-/* Compare two tokens by their bytes: negative, 0 or positive. */
+/* Compare bytes: negative, 0 or positive. */
+static int compare_bytes(const uint8_t *x, size_t x_length, const uint8_t *y, size_t y_length)
+{
+    const int order = memcmp(x, y, x_length < y_length ? x_length : y_length);
+    return order ? order : (x_length > y_length) - (x_length < y_length);
+}
+
+/* Compare two tokens by their bytes. */
 static int compare_tokens(const bpe_learner *l, uint32_t a, uint32_t b)
 {
     const token_info *x = l->tokens + a, *y = l->tokens + b;
-    int order;
     if (x->start != y->start)
         return x->start < y->start ? -1 : 1;
-    order = memcmp(l->bytes + x->where, l->bytes + y->where, x->length < y->length ? x->length : y->length);
-    return order ? order : (x->length > y->length) - (x->length < y->length);
+    return compare_bytes(l->bytes + x->where, x->length, l->bytes + y->where, y->length);
 }
 
-/* The order of merges: the larger count first, then the greater left token, then the greater right token. */
+/* The order of merges: the larger count first. The tie rule: then the greater left token, then the greater right one. */
 static int is_better(const bpe_learner *l, const heap_entry *x, const heap_entry *y)
 {
     int order;
@@ -429,80 +422,55 @@ static int add_pair(bpe_learner *l, uint64_t pair, new_pair *sum)
 
 /* ---- learning: from words to pairs ------------------------------------------------------------------------------- */
 
-typedef struct { const uint8_t *bytes; uint64_t length, count; } counted_word;
-
-static inline void swap_words(counted_word *a, counted_word *b)
+/* Allocate an array with room for words of these lengths, and choose the threshold: the count of the last of the l->wanted
+   most frequent words of two bytes or more. A merge makes one token, so it completes at most one word: that with its
+   bytes. So before each of the wanted merges, one of these words still has a pair, and the best pair occurs at least as
+   often. */
+static int new_array(bpe_learner *l, const uint64_t *lengths, const uint64_t *counts, size_t n_words)
 {
-    const counted_word copy = *a;
-    *a = *b;
-    *b = copy;
-}
-
-/* Sort words by descending count: a quicksort with three parts, for larger, equal and smaller counts. Words
-   come sorted, or in the order of a hash with a secret seed: no choice of counts makes this slow, or nests calls deep. */
-static void sort_words(counted_word *words, size_t n)
-{
-    uint64_t middle;
-    size_t larger = 0, smaller = n;
-    if (n < 2)
-        return;
-    middle = words[n / 2].count;
-    for (size_t i = 0; i < smaller;) {
-        if (words[i].count > middle)
-            swap_words(words + i++, words + larger++);
-        else if (words[i].count < middle)
-            swap_words(words + i, words + --smaller);
-        else
-            i++;
-    }
-    sort_words(words, larger);
-    sort_words(words + smaller, n - smaller);
-}
-
-/* Allocate an array with room for sorted words, and choose the threshold: the count of the last of the l->wanted most
-   frequent words of two bytes or more. A merge makes one token, so it completes at most one word: that with its bytes. So
-   before each of the wanted merges, one of these words still has a pair, and the best pair occurs at least as often. */
-static int new_array(bpe_learner *l, const counted_word *words, size_t n_words)
-{
-    uint64_t wanted = l->wanted, total = 0, count = 0, n = 2 * BLOCK; /* an empty block, and one for rounding */
-    for (const counted_word *w = words; w < words + n_words; w++) {
-        TRY(add_bytes(&total, w->length, w->count));
-        n += w->length + 1 + (w->count == count ? 0 : BLOCK);
+    uint64_t wanted = l->wanted, total = 0, n = 2 * BLOCK; /* an empty block, and one for rounding */
+    for (size_t i = 0; i < n_words; i++) {
+        assert(!i || counts[i] <= counts[i - 1]);
+        TRY(add_bytes(&total, lengths[i], counts[i]));
+        n += lengths[i] + 1 + (i && counts[i] == counts[i - 1] ? 0 : BLOCK);
         if (n >= UINT32_MAX)
             return BPE_TOO_MANY_WORDS;
-        count = w->count;
-        if (w->length > 1 && --wanted == 0 && count > l->threshold)
-            l->threshold = count;
+        if (lengths[i] > 1 && --wanted == 0 && counts[i] > l->threshold)
+            l->threshold = counts[i];
     }
     l->seq = allocate((size_t)n, sizeof *l->seq);
     l->counts = allocate((size_t)n / BLOCK, sizeof *l->counts);
     l->byte_pairs = allocate(ROWS * ROWS, sizeof *l->byte_pairs);
+    l->n_slots = BLOCK;
     return l->seq && l->counts && l->byte_pairs ? BPE_OK : BPE_NO_MEMORY;
 }
 
-/* Write sorted words into the array, which has room for them, and sum up their pairs. Words with different counts don't
-   share a block, so one count per block is enough. */
-static void write_words(bpe_learner *l, const counted_word *words, size_t n_words)
+/* Reserve the slots of the next word in the array, and return the first one. Words with different counts don't share a
+   block, so one count per block is enough. */
+static size_t next_word(bpe_learner *l, uint64_t length, uint64_t count)
 {
-    uint64_t count = 0;
-    size_t p = BLOCK;
-    for (const counted_word *w = words; w < words + n_words; p += (size_t)w++->length + 1) {
-        if (w + FEW_AHEAD < words + n_words)
-            PREFETCH(w[FEW_AHEAD].bytes);
-        if (w->count != count)
-            p = (p + BLOCK - 1) / BLOCK * BLOCK;
-        count = w->count;
-        for (size_t block = p / BLOCK; block <= (p + w->length) / BLOCK; block++)
-            l->counts[block] = count;
-        for (size_t i = 0; i < w->length; i++)
-            l->seq[p + i] = w->bytes[i] + FIRST_ID;
-        for (size_t i = 1; i < w->length; i++) {
-            new_pair *sum = l->byte_pairs + l->seq[p + i - 1] * ROWS + l->seq[p + i];
+    size_t p = l->n_slots;
+    if (count != l->counts[(p - 1) / BLOCK])
+        p = (p + BLOCK - 1) / BLOCK * BLOCK;
+    l->n_slots = p + (size_t)length + 1;
+    for (size_t block = p / BLOCK; block <= (l->n_slots - 1) / BLOCK; block++)
+        l->counts[block] = count;
+    return p;
+}
+
+/* Write words into the array, and sum up their pairs. */
+static void write_words(bpe_learner *l, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n)
+{
+    for (size_t i = 0; i < n; bytes += lengths[i++]) {
+        const size_t p = next_word(l, lengths[i], counts[i]);
+        for (size_t k = 0; k < lengths[i]; k++)
+            l->seq[p + k] = bytes[k] + FIRST_ID;
+        for (size_t k = 1; k < lengths[i]; k++) {
+            new_pair *sum = l->byte_pairs + l->seq[p + k - 1] * ROWS + l->seq[p + k];
             sum->n++;
-            sum->count += count;
+            sum->count += counts[i];
         }
     }
-    l->n_slots = p;
 }
 
 /* Add all pairs of bytes to the table, and list their places. */
@@ -606,21 +574,7 @@ static void list_new_pairs(bpe_learner *l, size_t n)
     l->n_met = 0;
 }
 
-/* Tell if a token has the bytes of a longer first token. */
-static int is_known(const bpe_learner *l, uint32_t token)
-{
-    size_t low = ROWS, high = l->n_first;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (compare_tokens(l, (uint32_t)middle, token) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < l->n_first && !compare_tokens(l, (uint32_t)low, token);
-}
-
-/* Merge a pair, which leaves the table. That is all if its bytes are a first token: such a pair is never merged. */
+/* Merge a pair, which leaves the table. That is all if its bytes are forbidden. */
 static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
 {
     const uint32_t a = left_of(pair->key[0]), b = right_of(pair->key[0]), c = (uint32_t)l->n_tokens;
@@ -632,12 +586,9 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
     TRY(grow(&l->bytes, &l->bytes_capacity, end + length, 1));
     memcpy(l->bytes + end, l->bytes + left->where, left->length);
     memcpy(l->bytes + end + left->length, l->bytes + right->where, right->length);
-    TRY(add_token(l, length));
-    if (is_known(l, c)) {
-        l->n_tokens--;
-        l->n_bytes = end;
+    if (l->forbids && l->forbids(l, l->bytes + end, length))
         return BPE_OK;
-    }
+    TRY(add_token(l, length));
     TRY(grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced));
     TRY(grow(&l->met, &l->met_capacity, 2 * l->n_tokens, sizeof *l->met));
     n = replace_pairs(l, l->lists + list + PLACES, n, a, b, c, &merge->replaced);
@@ -717,34 +668,20 @@ void bpe_learner_free(bpe_learner *l)
     free(l);
 }
 
-/* Add an empty token for NO_TOKEN, and the 256 single bytes. */
-static int add_first_tokens(bpe_learner *l)
+/* Begin a learner without words. Its first tokens are an empty one, for NO_TOKEN, and the 256 single bytes. */
+static int begin_learner(bpe_learner *l, uint64_t merges_wanted, uint64_t min_frequency, const uint64_t seed[2])
 {
+    l->wanted = merges_wanted;
+    l->threshold = min_frequency ? min_frequency : 1;
+    l->level = UINT64_MAX; /* the heap is filled when it is first used */
+    TRY(new_table(&l->pairs, seed));
     TRY(grow(&l->bytes, &l->bytes_capacity, 256, 1));
     TRY(add_token(l, 0));
     for (unsigned byte = 0; byte < 256; byte++) {
         l->bytes[byte] = (uint8_t)byte;
         TRY(add_token(l, 1));
     }
-    l->n_first = l->n_tokens;
     return BPE_OK;
-}
-
-/* Sort n words, and write them into the array. */
-static int take_words(bpe_learner *l, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n)
-{
-    int status;
-    counted_word *words = allocate(n, sizeof *words);
-    if (!words)
-        return BPE_NO_MEMORY;
-    for (size_t i = 0; i < n; bytes += lengths[i++])
-        words[i] = (counted_word){bytes, lengths[i], counts[i]};
-    sort_words(words, n);
-    status = new_array(l, words, n);
-    if (status == BPE_OK)
-        write_words(l, words, n);
-    free(words);
-    return status;
 }
 
 int bpe_learner_new(const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n,
@@ -753,13 +690,10 @@ int bpe_learner_new(const uint8_t *bytes, const uint64_t *lengths, const uint64_
     bpe_learner *l = *learner = calloc(1, sizeof *l);
     if (!l)
         return BPE_NO_MEMORY;
-    l->wanted = merges_wanted;
-    l->threshold = min_frequency ? min_frequency : 1;
-    l->level = UINT64_MAX; /* the heap is filled when it is first used */
-    l->status = add_first_tokens(l);
+    l->status = begin_learner(l, merges_wanted, min_frequency, seed);
     if (l->status == BPE_OK)
-        l->status = new_table(&l->pairs, seed);
+        l->status = new_array(l, lengths, counts, n);
     if (l->status == BPE_OK)
-        l->status = take_words(l, bytes, lengths, counts, n);
+        write_words(l, bytes, lengths, counts, n);
     return l->status;
 }

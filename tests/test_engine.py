@@ -506,17 +506,17 @@ def test_a_block_that_another_thread_takes_first_is_no_error():
 def test_tables_of_several_threads_are_merged_once():
     """If that fails, because they have 2**63 bytes of words together, the tables are not used again."""
     words, failing, *others = (choices.find_engine()[0].words([], "gpt2") for _ in range(4))
-    words.scan(b"a b")
+    words.scan_all([b"a b"])
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         for total in (4, 6, 8):
-            executor.submit(words.scan, b"a b").result()
+            executor.submit(words.scan_all, [b"a b"]).result()
             assert words.totals() == (2, total, total // 2 * 3)
     for other in others:
         other.add([(b"ab", 2**61)])
         failing.tables.append(other.handle())
     with pytest.raises(OverflowError):
         failing.totals()
-    for use in (failing.copy, lambda: failing.scan(b"ab") or failing.totals(), lambda: failing.add([(b"a", 1)])):
+    for use in (failing.copy, lambda: failing.scan_all([b"ab"]) or failing.totals(), lambda: failing.add([(b"a", 1)])):
         with pytest.raises(ValueError, match="used up"):
             use()
 

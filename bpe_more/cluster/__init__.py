@@ -5,6 +5,12 @@ them into buckets: a word always goes to the same one. Then one worker adds up e
 each of its words, and leaves out the rare ones. The driver, which is the process that calls train(), learns the merges
 from the rest. They are those of one machine.
 
+engines            what an engine has; which one a client means; processes of this machine
+dask, ray, spark   an engine each, with all calls of that package but those that open a client
+tasks              what runs in workers: reports, errors, lost workers, progress
+counts             counts of words as bytes, and files of them
+urls               files, of this machine or named by URLs
+
 Gives: train() and encode(), which are public; the names of files that they write.
 Uses: choices, counts, engines, tasks, urls, corpus.arrays, corpus.counting, corpus.data, corpus.reading, errors,
 formats.saving, outputs, tokenizer, training.
@@ -29,7 +35,7 @@ from typing import Any, NamedTuple
 import bpe
 from bpe_more import choices, outputs, training
 from bpe_more.cluster import urls
-from bpe_more.cluster.counts import add_part, add_part_of_file, file_of, pack, packed
+from bpe_more.cluster.counts import add_part, add_part_of_file, file_of, pack, pack_frequent
 from bpe_more.cluster.engines import engine_of
 from bpe_more.cluster.tasks import Report, memory_hint, versions, watched
 from bpe_more.cluster.urls import File, absolute, fetched, files_of, joined, names_in, place_of
@@ -254,7 +260,7 @@ def add_files(job: Job, number: int) -> Report:
     for task in range(job.n_tasks):
         path = joined(job.folder, counts_name(task))
         add_part_of_file(table, path, start_of_counts(job, task), job.n_buckets, number)
-    return frequent_words(table, job)
+    return Report(pack_frequent(table, job.options.min_word_count))
 
 
 def add(job: Job, parts: Iterable[bytes]) -> Report:
@@ -262,18 +268,7 @@ def add(job: Job, parts: Iterable[bytes]) -> Report:
     table = counting.new_table(job.options)
     for part in parts:
         add_part(table, part)
-    return frequent_words(table, job)
-
-
-def frequent_words(table: Any, job: Job) -> Report:
-    """Return the words that are frequent enough, as a result."""
-    least = job.options.min_word_count
-    if isinstance(table, counting.WordTable):
-        words = {word: n for word, n in table.items() if n >= least}
-        return Report(pack(words, array("Q", words.values())))
-    arrays = table.get(table.handle(), min(least, 2**64 - 1))
-    text, lengths, counts = map(table.engine.ffi.buffer, arrays)
-    return Report(packed(len(counts), [lengths, counts, text]))
+    return Report(pack_frequent(table, job.options.min_word_count))
 
 
 def column_for(paths: Iterable[str], options: choices.Options) -> str | None:

@@ -3,7 +3,7 @@
 A part has a bucket of the words of a task: a digest, the size of the lengths, and compressed: lengths, counts, words. A
 file has the parts of a task: 32 bytes that only it begins with, a digest of the lengths of the parts, these, the parts.
 
-Gives: pack(), packed(), file_of(); add_part() and add_part_of_file(), which check and add to a table.
+Gives: pack() and pack_frequent(), file_of(); add_part() and add_part_of_file(), which check and add to a table.
 Uses: urls, corpus.counting, errors.
 """
 
@@ -29,6 +29,16 @@ def packed(n_bytes: int, parts: Iterable[Any]) -> bytes:
     """Return lengths and counts, of n_bytes each, and words as a part."""
     data = n_bytes.to_bytes(8, "big") + zlib.compress(b"".join(parts), 1)
     return checksum(data) + data
+
+
+def pack_frequent(table: Any, least: int) -> bytes:
+    """Return the words of a table that occur at least `least` times."""
+    if isinstance(table, counting.WordTable):
+        words = {word: n for word, n in table.items() if n >= least}
+        return pack(words, array("Q", words.values()))
+    arrays = table.get(table.handle(), min(least, 2**64 - 1))
+    text, lengths, counts = map(table.engine.ffi.buffer, arrays)
+    return packed(len(counts), [lengths, counts, text])
 
 
 def unpack(part: bytes) -> tuple[bytes, array[int], array[int]]:

@@ -1,28 +1,30 @@
 """Which engine runs the tasks: the one of a client, or of the URL in --cluster.
 
-Each engine is a class in its own file; the comment below says what they have in common.
+Dask, Ray and Spark have a file each; processes of this machine are here. The comment below says what all of them have.
 
-Gives: engine_of(), connected().
-Uses: choices, dask, local, ray, spark, urls, errors, workers.
+Gives: engine_of(), connected(), Local.
+Uses: choices, dask, ray, spark, tasks, urls, errors, workers.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
+import bpe
 from bpe_more import choices, workers
 from bpe_more.cluster.dask import Dask
-from bpe_more.cluster.local import Local
 from bpe_more.cluster.ray import Ray
 from bpe_more.cluster.spark import Spark
+from bpe_more.cluster.tasks import ATTEMPTS, LostWorkerError, Report, Work, attempt
 from bpe_more.cluster.urls import errors_of
 from bpe_more.errors import package, require
 
 SCHEDULER_SECONDS = 5  # how long Dask may have no scheduler at the start
 
-# Each engine is a class in its own file, and has
+# Each engine is a class, and has
 #
 #    n_workers                         how many tasks can run at the same time
 #    reports(work, items, job)         yield the report of work(job, item) for each item, in any order. Tasks start when
@@ -30,6 +32,32 @@ SCHEDULER_SECONDS = 5  # how long Dask may have no scheduler at the start
 #    exchange(split, join, items, job) split(job, item) returns a list of job.n_buckets parts. join(job, parts) gets the
 #                                      parts of all items that have the same number. Yield the reports of both, without
 #                                      the lists
+
+
+class Local:
+    """Processes of this machine. They exchange nothing: train() gives them a folder of counts."""
+
+    exchange = None
+
+    def __init__(self, n_workers: int) -> None:
+        self.n_workers = n_workers
+
+    def reports(self, work: Work, items: Sequence[Any], job: Any) -> Generator[Report, None, None]:
+        """Yield the reports of tasks."""
+        task: Any = functools.partial(attempt, work, job=job)
+        n_done = 0
+        for number in range(ATTEMPTS):
+            try:
+                # even a single task has a process, which it could end
+                with bpe.worker_processes(task, min(self.n_workers, len(items) - n_done)) as connections:
+                    left = iter(items[n_done:])
+                    for report in bpe.share_out(left, connections) if connections else map(task, left):
+                        n_done += 1
+                        yield report
+                return
+            except RuntimeError as error:  # a process was killed; an error of a task is in its report
+                if number == ATTEMPTS - 1:
+                    raise LostWorkerError(job.stage, str(error)) from None
 
 
 def engine_of(client: Any, options: choices.Options) -> Any:

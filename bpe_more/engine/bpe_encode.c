@@ -5,8 +5,7 @@
  * How words are found, it doesn't know: of bpe_words.c, it only has the rules, which it hands on. Read the interface
  * first, then the rest in order:
  *
- *     bpe_encoder_new(ids, n_ids, tokens, lengths, merges, n_merges, rules, special_ids, seed, &encoder);
- *     bpe_encoder_know(encoder, words, lengths, ids, n, 0);      words that are tokens; with 1, they stay whole
+ *     bpe_encoder_new(ids, n_ids, tokens, lengths, 0, merges, n_merges, rules, special_ids, seed, &encoder);
  *     bpe_cache_new(encoder, &cache);                            one per thread
  *     bpe_encode(cache, texts, ends, n_texts, ids, NULL, NULL);  once per slice
  *
@@ -15,9 +14,9 @@
  *     after bpe_encode:                   ids    low, _lower, newest      ends  2 2 3
  *
  * Encoding merges the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. A distinct word is
- * merged once, and then cached. Words that are tokens are known, if wanted, and long words beyond ASCII are merged in
- * pieces, which come back more often. Most of the time for a new word goes into looking up ranks, so their table is
- * compact, and the bytes of a character become its token at once if that is safe (see index_merges).
+ * merged once, and then cached. Long words beyond ASCII are merged in pieces, which come back more often. Most of the
+ * time for a new word goes into looking up ranks, so their table is compact, and the bytes of a character become its
+ * token at once if that is safe (see index_merges).
  *
  * MEMORY  16 or 20 bytes per merge, 43 to 85 per token, and 1 MB; up to 64 MB per cache, and 28 bytes for each byte of the
  *         longest word, while it is merged.
@@ -29,19 +28,14 @@ typedef struct bpe_encoder bpe_encoder; /* vocabulary and merges; never changes,
 typedef struct bpe_cache bpe_cache;     /* the ids of words that an encoder has met; each thread has one */
 
 /* The vocabulary has n_ids tokens with these ids, first the 256 bytes, UINT32_MAX for a byte without a token. `tokens` has
-   the bytes of all others, concatenated, and token_lengths the length of each. merges are rows of (left, right, new token)
-   by rank, as indexes into ids; no pair is given twice, and no merge uses a byte without a token. special_ids are in the
+   the bytes of all others, concatenated, and token_lengths the length of each. With ignore_merges, words that are among
+   the first n_whole of these stay whole, whatever merges make of them. merges are rows of (left, right, new token) by
+   rank, as indexes into ids; no pair is given twice, and no merge uses a byte without a token. special_ids are in the
    order of the special tokens of the rules, which have to stay as long as the encoder. */
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, const uint64_t *token_lengths,
-                    const uint32_t *merges, size_t n_merges, const bpe_rules *rules, const uint32_t *special_ids,
-                    const uint64_t seed[2], bpe_encoder **encoder);
+                    size_t n_whole, const uint32_t *merges, size_t n_merges, const bpe_rules *rules,
+                    const uint32_t *special_ids, const uint64_t seed[2], bpe_encoder **encoder);
 void bpe_encoder_free(bpe_encoder *e);
-
-/* Add n words, concatenated, that are tokens, with their ids. If merges make another token or several, a word is left out;
-   but with ignore_merges, all words stay whole, and nothing is merged: then no cache may exist yet. Others use the words
-   only after bpe_cache_know, which may be called when this has ended. */
-int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n,
-                     int ignore_merges);
 
 /* Find the ids of merges (left, right, new token). `tokens` are n lines: names, which have these ids. `merges` are n_merges
    lines of two names with a space between; the search overwrites them. Returns BPE_NO_TOKEN if a name isn't there. */
@@ -60,9 +54,6 @@ void bpe_replace_ids(uint32_t *ids, size_t n, const uint32_t *numbers);
 int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
 void bpe_cache_free(bpe_cache *c);
 
-/* Let a cache use the words that bpe_encoder_know has added, which takes longer than a short text does. */
-void bpe_cache_know(bpe_cache *c);
-
 /* Encode n texts, concatenated. ends[i] is the end of text i, and becomes the end of its ids. There must be room for three
    ids more than the texts have bytes. If `narrow` isn't NULL, the low 16 bits of the ids are written there, and `ids` is
    scratch space. After BPE_BAD_UTF8 and BPE_NO_TOKEN, ends[0] is the offset of a byte of the first text with an error: for
@@ -79,21 +70,32 @@ int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uin
 #endif
 #define CACHE_BYTES (CACHE_WORDS * 42) /* and as much for its arena */
 
-enum { IDS_IN_SLOT = 3 }; /* as a slot has room for */
-#define IN_ARENA ((uint32_t)1 << 31) /* a bit of a slot's n_ids: they are in the arena, behind the word */
+/* In a cache, the ids of a word and their number are in its slot, in the place of where and count. If they don't fit, they
+   are in the arena, after the word, and the slot has its place there, and their number with the bit IN_ARENA. */
+enum { IDS_IN_SLOT = 3 };
+#define IN_ARENA ((uint32_t)1 << 31)
+
+static inline void *ids_in(const slot *s) { return (uint8_t *)s + offsetof(slot, where); }
+
+static inline uint32_t n_ids_in(const slot *s)
+{
+    uint32_t n;
+    memcpy(&n, (const uint32_t *)ids_in(s) + IDS_IN_SLOT, sizeof n);
+    return n;
+}
 
 /* ---- ids of tokens ------------------------------------------------------------------------------------------------- */
 
 static size_t line_length(const uint8_t *line) { return strcspn((const char *)line, "\n"); }
 
 /* Make a table {token: id}, without the empty token: its key would be that of an empty slot. No lengths: of lines. */
-static int index_tokens(table *t, const uint8_t *token, const uint64_t *lengths, const uint32_t *ids, size_t n)
+static int index_tokens(word_table *t, const uint8_t *token, const uint64_t *lengths, const uint32_t *ids, size_t n)
 {
-    TRY(make_room(t, n));
+    TRY(make_room(&t->table, n));
     for (size_t i = 0; i < n; i++) {
         const size_t length = lengths ? (size_t)lengths[i] : line_length(token);
         uint64_t key[2];
-        make_key(t, token, length, key);
+        make_key(&t->table, token, length, key);
         if (length)
             TRY(put_word(t, key, token, ids[i]));
         token += length + !lengths;
@@ -102,10 +104,10 @@ static int index_tokens(table *t, const uint8_t *token, const uint64_t *lengths,
 }
 
 /* Look up the id of a token; return 0 if there is none. */
-static inline int find_id(const table *t, const uint8_t *token, size_t length, uint32_t *id)
+static inline int find_id(const word_table *t, const uint8_t *token, size_t length, uint32_t *id)
 {
     uint64_t key[2];
-    make_key(t, token, length, key);
+    make_key(&t->table, token, length, key);
     const slot *s = find_word(t, key, token);
     *id = (uint32_t)s->count;
     return s->key[1] != 0;
@@ -121,7 +123,7 @@ static inline void fetch_slot(const table *t, const uint8_t *token, size_t lengt
 int bpe_find_merges(const uint8_t *tokens, const uint32_t *ids, size_t n, const uint64_t seed[2], uint8_t *merges,
                     size_t n_merges, uint32_t *rows)
 {
-    table t = {.seed = {seed[0], seed[1]}};
+    word_table t = {.table.seed = {seed[0], seed[1]}};
     int status = index_tokens(&t, tokens, NULL, ids, n);
     for (size_t i = 0; i < n_merges && status == BPE_OK; i++, rows += 3) {
         const size_t length = line_length(merges);
@@ -133,7 +135,7 @@ int bpe_find_merges(const uint8_t *tokens, const uint32_t *ids, size_t n, const 
             status = BPE_NO_TOKEN;
         merges += length + 1;
     }
-    free_table(&t);
+    free_words(&t);
     return status;
 }
 
@@ -141,7 +143,7 @@ int bpe_find_merges(const uint8_t *tokens, const uint32_t *ids, size_t n, const 
 int bpe_find_splits(const uint8_t *tokens, const uint64_t *lengths, const uint32_t *ids, size_t n, const uint64_t seed[2],
                     uint32_t *merges, size_t *n_merges)
 {
-    table t = {.seed = {seed[0], seed[1]}};
+    word_table t = {.table.seed = {seed[0], seed[1]}};
     size_t longest = 0;
     for (size_t i = 0; i < n; i++)
         longest = lengths[i] > longest ? (size_t)lengths[i] : longest;
@@ -154,8 +156,8 @@ int bpe_find_splits(const uint8_t *tokens, const uint64_t *lengths, const uint32
         const size_t length = (size_t)lengths[i], first = *n_merges;
         for (size_t end = 1; end < length; end++) /* most of the time is waiting for memory */
             if (occurs[end] && occurs[length - end]) {
-                fetch_slot(&t, tokens, end);
-                fetch_slot(&t, tokens + end, length - end);
+                fetch_slot(&t.table, tokens, end);
+                fetch_slot(&t.table, tokens + end, length - end);
             }
         for (size_t end = 1; end < length; end++) {
             uint32_t left, right, *row = merges + 3 * *n_merges;
@@ -169,7 +171,7 @@ int bpe_find_splits(const uint8_t *tokens, const uint64_t *lengths, const uint32
         }
     }
     free(occurs);
-    free_table(&t);
+    free_words(&t);
     return status;
 }
 
@@ -195,9 +197,8 @@ struct bpe_encoder {
     uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
     const bpe_rules *rules;
-    table known;           /* words that merges make into one token, with its id as the count */
-    table ignoring_merges; /* words that stay whole, whatever merges make of them; the same */
-    uint64_t seed[2]; /* of pairs, of both tables and each cache: a word's key is made once for all of them */
+    word_table ignoring_merges;   /* words that stay whole, with the id as the count */
+    uint64_t seed[2];             /* of pairs, of this table and each cache: a word's key is made once for all of them */
     int lacks_bytes;              /* some byte has no token */
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
@@ -331,8 +332,7 @@ void bpe_encoder_free(bpe_encoder *e)
     free(e->made);
     free(e->outside);
     free(e->special_ids);
-    free_table(&e->known);
-    free_table(&e->ignoring_merges);
+    free_words(&e->ignoring_merges);
     free(e);
 }
 
@@ -343,8 +343,8 @@ static uint32_t *copy_of(const uint32_t *ids, size_t n)
 }
 
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, const uint64_t *token_lengths,
-                    const uint32_t *merges, size_t n_merges, const bpe_rules *rules, const uint32_t *special_ids,
-                    const uint64_t seed[2], bpe_encoder **encoder)
+                    size_t n_whole, const uint32_t *merges, size_t n_merges, const bpe_rules *rules,
+                    const uint32_t *special_ids, const uint64_t seed[2], bpe_encoder **encoder)
 {
     bpe_encoder *e = *encoder = calloc(1, sizeof *e);
     token_facts *facts;
@@ -362,8 +362,8 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
         in_order &= merges[3 * i + 2] == 256 + i;
     e->rules = rules;
     memcpy(e->seed, seed, sizeof e->seed);
-    TRY(new_table(&e->known, e->seed));
-    TRY(new_table(&e->ignoring_merges, e->seed));
+    TRY(new_table(&e->ignoring_merges.table, e->seed));
+    TRY(index_tokens(&e->ignoring_merges, tokens, token_lengths, ids + 256, n_whole));
     e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
     e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs);
     e->made = in_order ? NULL : allocate(n_merges, sizeof *e->made);
@@ -489,38 +489,15 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
     return BPE_OK;
 }
 
-int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n,
-                     int ignore_merges)
-{
-    uint32_t *made = NULL;
-    uint64_t key[2];
-    size_t room = 0, n_made;
-    int status = ignore_merges ? index_tokens(&e->ignoring_merges, words, lengths, ids, n) : make_room(&e->known, n);
-    for (size_t i = 0; i < n && status == BPE_OK && !ignore_merges; words += lengths[i], i++) {
-        const size_t length = (size_t)lengths[i];
-        if ((status = grow(&made, &room, length, sizeof *made)) == BPE_OK)
-            status = merge_word(e, words, length, made, &n_made, NULL);
-        if (status == BPE_OK && n_made == 1 && made[0] == ids[i]) {
-            make_key(&e->known, words, length, key);
-            status = put_word(&e->known, key, words, ids[i]);
-        }
-        if (status == BPE_NO_TOKEN)
-            status = BPE_OK;
-    }
-    free(made);
-    return status;
-}
-
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
 struct bpe_cache {
-    table table;
+    word_table words;
     const bpe_encoder *encoder;
-    const table *known; /* the encoder's, or NULL */
-    uint32_t *ids, *out;    /* the next id goes to *out; with narrow ids, each batch begins at `ids` */
+    uint32_t *ids, *out;     /* the next id goes to *out; with narrow ids, each batch begins at `ids` */
     uint16_t *narrow;
-    size_t n_narrow;        /* how many have left */
-    uint64_t *end;          /* of the ids of this text */
+    size_t n_narrow;         /* how many have left */
+    uint64_t *end;           /* of the ids of this text */
     const uint8_t *no_token; /* the byte without a token, after BPE_NO_TOKEN */
     uint64_t *left_out;      /* the number of such bytes; NULL: they are an error */
 };
@@ -528,7 +505,7 @@ struct bpe_cache {
 void bpe_cache_free(bpe_cache *c)
 {
     if (c)
-        free_table(&c->table);
+        free_words(&c->words);
     free(c);
 }
 
@@ -538,53 +515,43 @@ int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
     if (!c)
         return BPE_NO_MEMORY;
     c->encoder = e;
-    return new_table(&c->table, e->seed);
+    return new_table(&c->words.table, e->seed);
 }
-
-void bpe_cache_know(bpe_cache *c) { c->known = &c->encoder->known; }
-
 
 /* Cache ids, if there is memory: in the slot, or the word and its ids in the arena. At most half of the slots are used, as
    long as the table can grow: then most words are in their home slots. A table that is full is emptied. */
-static void keep_ids(table *t, const pending *p, const uint32_t *ids, size_t n)
+static void keep_ids(word_table *w, const pending *p, const uint32_t *ids, size_t n)
 {
+    table *const t = &w->table;
     const size_t length = length_of(p->key);
     const int fits = length <= INLINE_MAX && n <= IDS_IN_SLOT;
     const size_t n_bytes = fits ? 0 : length + n * sizeof *ids;
     const uint64_t room = lesser(t->used + t->used / 2 + 1, CACHE_WORDS); /* make_room fills 3/4 of the slots */
+    const uint32_t n_in_slot = fits ? (uint32_t)n : (uint32_t)n | IN_ARENA;
     slot *s;
     if (n_bytes > CACHE_BYTES)
         return;
-    if (t->used >= CACHE_WORDS || t->arena_size + n_bytes > CACHE_BYTES || make_room(t, room) != BPE_OK) {
+    if (t->used >= CACHE_WORDS || w->arena_size + n_bytes > CACHE_BYTES || make_room(t, room) != BPE_OK) {
         memset(t->slots, 0, t->capacity * sizeof *t->slots);
-        t->used = t->arena_size = 0;
+        t->used = w->arena_size = 0;
     }
-    if (n_bytes && (keep_bytes(t, p->word, length) != BPE_OK || keep_bytes(t, ids, n * sizeof *ids) != BPE_OK))
+    if (n_bytes && (keep_bytes(w, p->word, length) != BPE_OK || keep_bytes(w, ids, n * sizeof *ids) != BPE_OK))
         return;
-    s = find_word(t, p->key, p->word);
+    s = find_word(w, p->key, p->word);
     use_slot(t, s, p->key);
-    s->n_ids = fits ? (uint32_t)n : (uint32_t)n | IN_ARENA;
     if (fits)
-        memcpy(s->ids, ids, n * sizeof *ids);
+        memcpy(ids_in(s), ids, n * sizeof *ids);
     else
-        s->where = t->arena_size - n_bytes;
+        s->where = w->arena_size - n_bytes;
+    memcpy((uint32_t *)ids_in(s) + IDS_IN_SLOT, &n_in_slot, sizeof n_in_slot);
 }
 
-/* Find the token that a new word is, so that it need not be merged; NULL if it may be several tokens. */
-static const slot *find_token(const bpe_cache *c, const pending *p)
+/* Find a word that stays whole; NULL if merges make its tokens. No piece of a word is found: its key has another bit. */
+static const slot *find_whole(const bpe_cache *c, const pending *p)
 {
-    const bpe_encoder *e = c->encoder;
-    const size_t length = length_of(p->key);
-    const int is_piece = little(p->key[1]) >> 56 != (length <= INLINE_MAX ? length : LONG_WORD);
-    const uint64_t key[2] = {p->key[0], is_piece ? p->key[1] ^ little((uint64_t)PIECE << 56) : p->key[1]};
-    const slot *s;
-    if (e->ignoring_merges.used && !is_piece && (s = find_word(&e->ignoring_merges, key, p->word))->key[1])
-        return s;
-    /* "the" is a token: finding it takes a fifth of the time of merging t, h and e. But when as many words have been
-       met as are known, few of the known ones are left to be met. */
-    if (c->known && c->table.used < c->known->used && (s = find_word(c->known, key, p->word))->key[1])
-        return s;
-    return NULL;
+    const word_table *const whole = &c->encoder->ignoring_merges;
+    const slot *const s = whole->table.used ? find_word(whole, p->key, p->word) : NULL;
+    return s && s->key[1] ? s : NULL;
 }
 
 /* Encode a word whose ids are not in its home slot, or do what a mark says. */
@@ -600,10 +567,10 @@ static NOINLINE int encode_other(bpe_cache *c, const pending *p)
             *c->end++ = c->n_narrow + (size_t)(c->out - c->ids);
         return BPE_OK;
     }
-    s = find_word(&c->table, p->key, p->word);
-    n = s->n_ids & ~IN_ARENA;
+    s = find_word(&c->words, p->key, p->word);
+    n = n_ids_in(s) & ~IN_ARENA;
     if (!s->key[1]) {
-        const slot *token = find_token(c, p);
+        const slot *token = find_whole(c, p);
         const uint64_t left_out = c->left_out ? *c->left_out : 0;
         int status = BPE_OK;
         n = 1;
@@ -615,11 +582,9 @@ static NOINLINE int encode_other(bpe_cache *c, const pending *p)
             c->no_token = p->word + n;
         TRY(status);
         if (!c->left_out || *c->left_out == left_out) /* a word without some of its bytes is counted each time */
-            keep_ids(&c->table, p, c->out, n);
-    } else if (s->n_ids & IN_ARENA)
-        memcpy(c->out, c->table.arena + s->where + length, n * sizeof *s->ids);
-    else
-        memcpy(c->out, s->ids, n * sizeof *s->ids);
+            keep_ids(&c->words, p, c->out, n);
+    } else
+        memcpy(c->out, n_ids_in(s) & IN_ARENA ? c->words.arena + s->where + length : ids_in(s), n * sizeof *c->out);
     c->out += n;
     return BPE_OK;
 }
@@ -628,20 +593,20 @@ static NOINLINE int encode_other(bpe_cache *c, const pending *p)
 static int encode_batch(void *state, const pending *words, size_t n)
 {
     bpe_cache *c = state;
-    const slot *slots = c->table.slots; /* in a register, as `out` is: for C, each copy of ids might change c */
+    const slot *slots = c->words.table.slots; /* in a register, as `out` is: for C, each copy of ids might change c */
     uint32_t *out = c->out;
     for (const pending *p = words; p < words + n; p++) {
         const slot *s = slots + p->home;
         if (!LIKELY(has_key(s, p->key)) && s->key[1]) /* another word has its home, so it may be in the next slot */
-            s = slots + ((p->home + 1) & (c->table.capacity - 1));
-        if (LIKELY(has_key(s, p->key) && s->n_ids <= IDS_IN_SLOT)) {
-            memcpy(out, s->value, sizeof s->value); /* always all: this avoids a loop */
-            out += s->n_ids;
+            s = slots + ((p->home + 1) & (c->words.table.capacity - 1));
+        if (LIKELY(has_key(s, p->key) && n_ids_in(s) <= IDS_IN_SLOT)) {
+            memcpy(out, ids_in(s), (IDS_IN_SLOT + 1) * sizeof *out); /* always all: this avoids a loop */
+            out += n_ids_in(s);
         } else {
             c->out = out;
             TRY(encode_other(c, p));
             out = c->out;
-            slots = c->table.slots;
+            slots = c->words.table.slots;
         }
     }
     if (c->narrow) { /* at once, since these ids are in the processor's cache */
@@ -667,7 +632,7 @@ static int add_pieces(batch *b, const uint8_t *word, size_t length)
     const bpe_encoder *const e = ((bpe_cache *)b->state)->encoder;
     const uint8_t *const end = word + length, *cuts[BATCH + 1];
     uint32_t unit, before;
-    if (e->ignoring_merges.used) { /* a word that stays whole is not cut */
+    if (e->ignoring_merges.table.used) { /* a word that stays whole is not cut */
         pending whole;
         prepare(&whole, b->table, word, word, length);
         if (find_word(&e->ignoring_merges, whole.key, word)->key[1]) {
@@ -710,7 +675,7 @@ int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uin
 {
     const size_t length = n ? (size_t)ends[n - 1] : 0;
     pending words[BATCH_ROOM];
-    batch b = {.text = texts, .limit = texts + length, .rules = c->encoder->rules, .table = &c->table,
+    batch b = {.text = texts, .limit = texts + length, .rules = c->encoder->rules, .table = &c->words.table,
                .sink = encode_batch, .state = c, .has_marks = 1, .add_long = add_pieces, .words = words};
     int status;
     c->ids = c->out = ids;
@@ -720,7 +685,7 @@ int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uin
         *left_out = 0;
     c->n_narrow = 0;
     c->end = ends;
-    (void)make_room(&c->table, lesser(length / BYTES_PER_WORD * 2, FITTED_WORDS)); /* or it stays as it is */
+    (void)make_room(&c->words.table, lesser(length / BYTES_PER_WORD * 2, FITTED_WORDS)); /* or it stays as it is */
     status = scan_texts(&b, ends, n);
     if (status == BPE_NO_TOKEN || status == BPE_BAD_UTF8)
         ends[0] = (uint64_t)((status == BPE_NO_TOKEN ? c->no_token : b.text) - texts);

@@ -13,15 +13,21 @@
 
 /* ---- interface --------------------------------------------------------------------------------------------------- */
 
-/* Take n different words, like bpe_learner_new: the ids of all words, concatenated; how many each one has, its length in
-   bytes, and its count. There are n_tokens first tokens longer than a byte, in ascending order of their bytes, with the
-   ids from 256 on. A pair with the bytes of one of them is never merged. So a word may stay divided, and BPE_DONE come
-   too early, unless merges_wanted is larger than n: a learner with a larger one makes the same merges, and the others. */
+/* Take n different words by descending count, like bpe_learner_new: the ids of all words, concatenated; how many each one
+   has, its length in bytes, and its count. There are n_tokens first tokens longer than a byte, in ascending order of
+   their bytes, with the ids from 256 on. A pair with the bytes of one of them is never merged. So a word may stay
+   divided, and BPE_DONE come too early, unless merges_wanted is larger than n: a learner with a larger one makes the same
+   merges, and the others. */
 int bpe_learner_extend(const uint32_t *ids, const uint64_t *n_ids, const uint64_t *lengths, const uint64_t *counts,
                        size_t n, const uint8_t *tokens, const uint64_t *token_lengths, size_t n_tokens,
                        uint64_t merges_wanted, uint64_t min_frequency, const uint64_t seed[2], bpe_learner **learner);
 
 /* ---- end of the interface ---------------------------------------------------------------------------------------- */
+
+typedef struct {
+    bpe_learner learner;
+    size_t n_first; /* of its tokens, first ones; the longer ones, from ROWS on, are sorted */
+} extension;
 
 static int add_longer_tokens(bpe_learner *l, const uint8_t *tokens, const uint64_t *lengths, size_t n)
 {
@@ -33,30 +39,55 @@ static int add_longer_tokens(bpe_learner *l, const uint8_t *tokens, const uint64
         TRY(add_token(l, (size_t)lengths[i]));
         assert(i == 0 || compare_tokens(l, (uint32_t)l->n_tokens - 2, (uint32_t)l->n_tokens - 1) < 0);
     }
-    l->n_first = l->n_tokens;
     return BPE_OK;
 }
 
-/* Write sorted words, whose `bytes` are those of their ids, into the array, which has room for them. */
-static void write_ids(bpe_learner *l, const counted_word *words, size_t n_words)
+/* Tell if these are the bytes of a longer first token. */
+static int is_first_token(const bpe_learner *l, const uint8_t *bytes, size_t length)
 {
-    uint64_t count = 0;
-    size_t p = BLOCK;
-    for (const counted_word *w = words; w < words + n_words; w++) {
-        const uint32_t *id = (const void *)w->bytes;
-        if (w->count != count)
-            p = (p + BLOCK - 1) / BLOCK * BLOCK;
-        count = w->count;
-        for (size_t block = p / BLOCK; block <= (p + w->length) / BLOCK; block++)
-            l->counts[block] = count;
-        for (const size_t end = p + (size_t)w->length; p < end; id++) {
-            l->seq[p] = *id + FIRST_ID;
-            p += l->tokens[*id + FIRST_ID].length;
-            l->seq[p - 1] = *id + FIRST_ID;
-        }
-        p++;
+    size_t low = ROWS, high = ((const extension *)l)->n_first;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const token_info *token = l->tokens + middle;
+        const int order = compare_bytes(l->bytes + token->where, token->length, bytes, length);
+        if (!order)
+            return 1;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    l->n_slots = p;
+    return 0;
+}
+
+/* Write words into the array, except those of a single token, which have no pairs. */
+static int take_ids(bpe_learner *l, const uint32_t *ids, const uint64_t *n_ids, const uint64_t *lengths,
+                    const uint64_t *counts, size_t n)
+{
+    uint64_t *const of_words = allocate(n, 2 * sizeof *of_words); /* the lengths and the counts of the others */
+    size_t n_words = 0;
+    int status;
+    if (!of_words)
+        return BPE_NO_MEMORY;
+    for (size_t i = 0; i < n; i++)
+        if (n_ids[i] > 1) {
+            of_words[n_words] = lengths[i];
+            of_words[n + n_words++] = counts[i];
+        }
+    status = new_array(l, of_words, of_words + n, n_words);
+    free(of_words);
+    for (size_t i = 0; i < n && status == BPE_OK; ids += n_ids[i++]) {
+        size_t p;
+        if (n_ids[i] < 2)
+            continue;
+        p = next_word(l, lengths[i], counts[i]);
+        for (size_t k = 0; k < n_ids[i]; k++) {
+            l->seq[p] = ids[k] + FIRST_ID;
+            p += l->tokens[ids[k] + FIRST_ID].length;
+            l->seq[p - 1] = ids[k] + FIRST_ID;
+        }
+    }
+    return status;
 }
 
 /* The place after the token or the empty slot at p. */
@@ -65,100 +96,63 @@ static inline size_t place_after(const bpe_learner *l, size_t p)
     return p + (l->seq[p] == NO_TOKEN ? 1 : l->tokens[l->seq[p]].length);
 }
 
-/* Sum up the pair of the tokens at p and at `next`: in the matrix if both are bytes, else in a table, whose `where` is
-   the number of places. */
-static int sum_up_pair(bpe_learner *l, table *sums, size_t p, size_t next)
+/* Find the slot of the pair of the tokens at p and at `next`, or the empty slot for it. */
+static inline slot *find_sum(const bpe_learner *l, const table *sums, size_t p, size_t next)
 {
-    const uint32_t left = l->seq[p], right = l->seq[next];
-    const uint64_t count = l->counts[p / BLOCK];
-    if (left < ROWS && right < ROWS) {
-        new_pair *sum = l->byte_pairs + left * ROWS + right;
-        sum->n++;
-        sum->count += count;
-    } else {
-        slot *sum;
-        TRY(make_room(sums, (uint64_t)sums->used + 1));
-        sum = find_slot(sums, pair_key(left, right), 1);
-        if (!sum->key[1])
-            use_slot(sums, sum, (uint64_t[2]){pair_key(left, right), 1});
-        sum->where++;
-        sum->count += count;
-    }
-    return BPE_OK;
+    return find_slot(sums, pair_key(l->seq[p], l->seq[next]), 1);
 }
 
-/* Add all pairs to the learner's table, and list their places. */
+/* Add all pairs to the learner's table, and list their places. They are summed up in another table first; then each one's
+   `where` is the number of its places, and later the next place in its list, or 0. */
 static int index_pairs(bpe_learner *l, table *sums)
 {
-    for (size_t p = BLOCK, next; p < l->n_slots; p = next)
-        TRY(sum_up_pair(l, sums, p, next = place_after(l, p)));
-    TRY(make_room_for_lists(l, l->n_slots + PLACES * (ROWS * ROWS + sums->used)));
-    for (uint32_t i = 0; i < ROWS * ROWS; i++)
-        TRY(add_pair(l, pair_key(i / ROWS, i % ROWS), l->byte_pairs + i));
+    for (size_t p = BLOCK, next; p < l->n_slots; p = next) {
+        slot *sum;
+        next = place_after(l, p);
+        TRY(make_room(sums, (uint64_t)sums->used + 1));
+        sum = find_sum(l, sums, p, next);
+        if (!sum->key[1])
+            use_slot(sums, sum, (uint64_t[2]){pair_key(l->seq[p], l->seq[next]), 1});
+        sum->where++;
+        sum->count += l->counts[p / BLOCK];
+    }
+    TRY(make_room_for_lists(l, l->n_slots + PLACES * sums->used));
     for (slot *s = sums->slots; s < sums->slots + sums->capacity; s++) {
         new_pair sum = {s->count, 0, (uint32_t)s->where};
         TRY(add_pair(l, s->key[0], &sum));
         s->where = sum.list;
     }
     for (size_t p = BLOCK, next; p < l->n_slots; p = next) {
-        uint32_t left = l->seq[p], right = l->seq[next = place_after(l, p)];
-        if (left < ROWS && right < ROWS) {
-            new_pair *sum = l->byte_pairs + left * ROWS + right;
-            if (sum->list)
-                l->lists[sum->list++] = (uint32_t)p;
-        } else {
-            slot *sum = find_slot(sums, pair_key(left, right), 1);
-            if (sum->where)
-                l->lists[sum->where++] = (uint32_t)p;
-        }
+        slot *const sum = find_sum(l, sums, p, next = place_after(l, p));
+        if (sum->where)
+            l->lists[sum->where++] = (uint32_t)p;
     }
     free(l->byte_pairs); /* so that bpe_learner_run does not index them again */
     l->byte_pairs = NULL;
     return BPE_OK;
 }
 
-/* Sort n words, except those of a single token, which have no pairs; write them into the array, and index their pairs. */
-static int take_ids(bpe_learner *l, const uint32_t *ids, const uint64_t *n_ids, const uint64_t *lengths,
-                    const uint64_t *counts, size_t n)
-{
-    size_t n_words = 0;
-    int status;
-    counted_word *words = allocate(n, sizeof *words);
-    /* not the seed of l->pairs, to which index_pairs adds keys in the order of this table: with one seed, they collide */
-    table sums = {.seed = {l->pairs.seed[1], l->pairs.seed[0]}};
-    if (!words)
-        return BPE_NO_MEMORY;
-    for (size_t i = 0; i < n; ids += n_ids[i++])
-        if (n_ids[i] > 1)
-            words[n_words++] = (counted_word){(const uint8_t *)ids, lengths[i], counts[i]};
-    sort_words(words, n_words);
-    status = new_array(l, words, n_words);
-    if (status == BPE_OK)
-        write_ids(l, words, n_words);
-    free(words);
-    if (status == BPE_OK)
-        status = make_room(&sums, 0);
-    if (status == BPE_OK)
-        status = index_pairs(l, &sums);
-    free_table(&sums);
-    return status;
-}
-
 int bpe_learner_extend(const uint32_t *ids, const uint64_t *n_ids, const uint64_t *lengths, const uint64_t *counts,
                        size_t n, const uint8_t *tokens, const uint64_t *token_lengths, size_t n_tokens,
                        uint64_t merges_wanted, uint64_t min_frequency, const uint64_t seed[2], bpe_learner **learner)
 {
-    bpe_learner *l;
-    TRY(bpe_learner_new(NULL, NULL, NULL, 0, merges_wanted, min_frequency, seed, learner));
-    l = *learner;
-    free(l->seq);
-    free(l->counts);
-    free(l->byte_pairs);
-    l->seq = NULL;
-    l->counts = NULL;
-    l->byte_pairs = NULL;
-    l->status = add_longer_tokens(l, tokens, token_lengths, n_tokens);
+    extension *const x = calloc(1, sizeof *x);
+    bpe_learner *const l = *learner = (bpe_learner *)x;
+    /* not the seed of l->pairs, to which index_pairs adds keys in the order of this table: with one seed, they collide */
+    table sums = {.seed = {seed[1], seed[0]}};
+    if (!l)
+        return BPE_NO_MEMORY;
+    l->forbids = is_first_token;
+    l->status = begin_learner(l, merges_wanted, min_frequency, seed);
+    if (l->status == BPE_OK)
+        l->status = add_longer_tokens(l, tokens, token_lengths, n_tokens);
+    x->n_first = l->n_tokens;
     if (l->status == BPE_OK)
         l->status = take_ids(l, ids, n_ids, lengths, counts, n);
+    if (l->status == BPE_OK)
+        l->status = make_room(&sums, 0);
+    if (l->status == BPE_OK)
+        l->status = index_pairs(l, &sums);
+    free_table(&sums);
     return l->status;
 }

@@ -1,22 +1,32 @@
 /*
  * bpe_lists.c: token ids as lists of Python. The lists are made of int objects that exist already, whose addresses are
- * in `numbers`: new ones take longer than encoding does. Python calls these functions itself, since cffi takes longer than a short text does.
+ * in `numbers`: new ones take longer than encoding does. Python calls these functions itself, since cffi takes longer
+ * than a short text does.
  *
  * Only this file uses Python.h; where the engine is compiled without Python, it is empty. It uses bpe_encode,
- * HUGE_FROM, AHEAD and PREFETCH of bpe_fast.c, and the status codes.
+ * HUGE_FROM, AHEAD and PREFETCH of bpe_fast.c, and the status codes. With -DNO_LISTS, it has no functions for Python,
+ * which then makes lists itself: the ids are the same, and take longer.
  */
 
 /* ---- interface: build_ffi.py gives this part to cffi ------------------------------------------------------------- */
 
-typedef struct { bpe_cache *cache; const uintptr_t *numbers; uint64_t bytes_left; } bpe_for_lists;
+typedef struct { bpe_cache *cache; const uintptr_t *numbers; } bpe_for_lists;
 
-/* Append encode_short, lists_of and pause_collector to the Python list at this address. f->cache may be NULL: no cache
-   is free. After bytes_left bytes of text, encode_short waits for bpe_encoder_know; 0: it doesn't. */
+/* Append encode_short, lists_of and pause_collector to the Python list at this address; with NO_LISTS, nothing. f->cache
+   may be NULL: no cache is free. */
 int bpe_list_functions(bpe_for_lists *f, uintptr_t functions);
 
 /* ---- end of the interface ---------------------------------------------------------------------------------------- */
 
-#ifdef Py_PYTHON_H
+#if defined(NO_LISTS)
+int bpe_list_functions(bpe_for_lists *f, uintptr_t functions)
+{
+    (void)f;
+    (void)functions;
+    return BPE_OK;
+}
+
+#elif defined(Py_PYTHON_H)
 
 #ifdef Py_LIMITED_API
 #define PyList_SET_ITEM PyList_SetItem /* a function, which takes longer */
@@ -76,20 +86,16 @@ static PyObject *pause_collector(PyObject *self, PyObject *none)
     return capsule;
 }
 
-/* The list of ids; or None for a long text, for an error, if no cache is free, if words that are tokens should be known
-   now, or if threads may run this at once. */
+/* The list of ids; or None for a long text, for an error, if no cache is free, or if threads may run this at once. */
 static PyObject *encode_short(PyObject *self, PyObject *data)
 {
 #ifndef Py_GIL_DISABLED
     bpe_for_lists *f = PyLong_AsVoidPtr(self);
     uint32_t ids[4000];
-    const uint64_t n_bytes = (uint64_t)PyBytes_Size(data);
-    uint64_t n = n_bytes;
-    if (n <= 4000 - 3 && f->cache && (!f->bytes_left || f->bytes_left > n) &&
-        bpe_encode(f->cache, (void *)PyBytes_AsString(data), &n, 1, ids, NULL, NULL) == BPE_OK) {
-        f->bytes_left -= f->bytes_left ? n_bytes : 0;
+    uint64_t n = (uint64_t)PyBytes_Size(data);
+    if (n <= 4000 - 3 && f->cache &&
+        bpe_encode(f->cache, (void *)PyBytes_AsString(data), &n, 1, ids, NULL, NULL) == BPE_OK)
         return new_list(f, ids, n);
-    }
 #endif
     return PyErr_Occurred() ? NULL : Py_BuildValue(""); /* None */
 }

@@ -88,12 +88,25 @@ static inline unsigned decode(const uint8_t *p, const uint8_t *end, uint32_t *ch
 
 /* ---- words as keys ----------------------------------------------------------------------------------------------- */
 
-/* Append bytes to the arena. */
-static int keep_bytes(table *t, const void *bytes, size_t n)
+typedef struct {
+    table table;
+    uint8_t *arena; /* the bytes of long words */
+    size_t arena_size, arena_capacity;
+} word_table;
+
+static void free_words(word_table *w)
 {
-    TRY(grow(&t->arena, &t->arena_capacity, t->arena_size + n, 1));
-    memcpy(t->arena + t->arena_size, bytes, n);
-    t->arena_size += n;
+    free_table(&w->table);
+    free(w->arena);
+    memset(w, 0, sizeof *w);
+}
+
+/* Append bytes to the arena. */
+static int keep_bytes(word_table *w, const void *bytes, size_t n)
+{
+    TRY(grow(&w->arena, &w->arena_capacity, w->arena_size + n, 1));
+    memcpy(w->arena + w->arena_size, bytes, n);
+    w->arena_size += n;
     return BPE_OK;
 }
 
@@ -142,29 +155,30 @@ static inline size_t length_of(const uint64_t key[2])
 static inline int has_key(const slot *s, const uint64_t key[2]) { return s->key[0] == key[0] && s->key[1] == key[1]; }
 
 /* Find the slot of a word with this key, or the empty slot for it. */
-static inline slot *find_word(const table *t, const uint64_t key[2], const uint8_t *word)
+static inline slot *find_word(const word_table *w, const uint64_t key[2], const uint8_t *word)
 {
+    const table *const t = &w->table;
     const size_t length = length_of(key);
     for (size_t i = home_of(t, key[0], key[1]);; i = (i + 1) & (t->capacity - 1)) {
         slot *s = t->slots + i;
         if (!s->key[1] ||
-            (LIKELY(has_key(s, key)) && (length <= INLINE_MAX || !memcmp(t->arena + s->where, word, length))))
+            (LIKELY(has_key(s, key)) && (length <= INLINE_MAX || !memcmp(w->arena + s->where, word, length))))
             return s;
     }
 }
 
 /* Add to the count of a word with this key. */
-static NOINLINE int put_word(table *t, const uint64_t key[2], const uint8_t *word, uint64_t count)
+static NOINLINE int put_word(word_table *w, const uint64_t key[2], const uint8_t *word, uint64_t count)
 {
     const size_t length = length_of(key);
     slot *s;
-    TRY(make_room(t, (uint64_t)t->used + 1));
-    s = find_word(t, key, word);
+    TRY(make_room(&w->table, (uint64_t)w->table.used + 1));
+    s = find_word(w, key, word);
     if (!s->key[1]) {
         if (length > INLINE_MAX)
-            TRY(keep_bytes(t, word, length));
-        use_slot(t, s, key);
-        s->where = t->arena_size - length; /* not used if the word is short */
+            TRY(keep_bytes(w, word, length));
+        use_slot(&w->table, s, key);
+        s->where = w->arena_size - length; /* not used if the word is short */
     }
     s->count += count;
     return BPE_OK;

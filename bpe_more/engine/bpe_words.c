@@ -64,8 +64,8 @@ void bpe_words_free(bpe_words *w);
 /* Add n words and their counts. The words are concatenated. The table gets room for n new words at once. */
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n);
 
-/* Write the words that occur at least min_count times, concatenated in any order, with their lengths and counts, and
-   sum them up: distinct words and their bytes, and all occurrences. With NULL for the three arrays, only sum up. */
+/* Sum up the words that occur at least min_count times: distinct words and their bytes, and all occurrences. Unless the
+   three arrays are NULL, write these words, concatenated, by descending count, with their lengths and counts. */
 typedef struct { uint64_t words, bytes, all_words, all_bytes; } bpe_totals;
 int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts,
                   bpe_totals *totals);
@@ -113,11 +113,11 @@ static inline uint64_t bits_below(unsigned n) { return n >= 64 ? ~(uint64_t)0 : 
 /* ---- a table of words -------------------------------------------------------------------------------------------- */
 
 struct bpe_words {
-    table table;      /* without slots when the words are used up */
+    word_table words; /* without slots when they are used up */
     uint64_t n_bytes; /* of all text and words that came in */
 };
 
-void bpe_words_drop(bpe_words *w) { free_table(&w->table); }
+void bpe_words_drop(bpe_words *w) { free_words(&w->words); }
 
 /* After an error the counts are incomplete: drop them all. */
 static int finish_words(bpe_words *w, int status)
@@ -130,19 +130,19 @@ static int finish_words(bpe_words *w, int status)
 int bpe_words_new(const uint64_t seed[2], bpe_words **words)
 {
     bpe_words *w = *words = calloc(1, sizeof *w);
-    return w ? new_table(&w->table, seed) : BPE_NO_MEMORY;
+    return w ? new_table(&w->words.table, seed) : BPE_NO_MEMORY;
 }
 
 void bpe_words_free(bpe_words *w)
 {
     if (w)
-        free_table(&w->table);
+        free_words(&w->words);
     free(w);
 }
 
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n)
 {
-    table *const t = &w->table;
+    table *const t = &w->words.table;
     int status = t->slots ? make_room(t, (uint64_t)t->used + n) : BPE_USED_UP;
     uint64_t keys[FEW_AHEAD][2];
     size_t made = 0; /* keys so far: for some words ahead, so that memory has time to fetch their slots */
@@ -155,40 +155,72 @@ int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, c
         }
         status = add_bytes(&w->n_bytes, lengths[i], counts[i]);
         if (status == BPE_OK && lengths[i] && counts[i])
-            status = put_word(t, keys[i % FEW_AHEAD], word, counts[i]);
+            status = put_word(&w->words, keys[i % FEW_AHEAD], word, counts[i]);
     }
     return finish_words(w, status);
 }
 
-/* Get the bytes and the length of the word in a slot; the length is 0 if the slot is empty. */
-static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
+typedef struct { uint64_t count; const slot *slot; } counted;
+
+/* Sort by descending count: by each byte of the counts, the lowest one first. Returns the block with the result. */
+static counted *sort_counts(counted *from, counted *to, size_t n, uint64_t most)
 {
-    *length = length_of(s->key);
-    return *length > INLINE_MAX ? t->arena + s->where : (const uint8_t *)s->key;
+    for (unsigned shift = 0; shift < 64 && most >> shift; shift += 8) {
+        size_t places[257] = {0}; /* by 255 - the byte, the place of the next one */
+        counted *const sorted = to;
+        for (size_t i = 0; i < n; i++)
+            places[256 - (from[i].count >> shift & 255)]++;
+        for (size_t i = 1; i < 256; i++)
+            places[i] += places[i - 1];
+        for (size_t i = 0; i < n; i++)
+            to[places[255 - (from[i].count >> shift & 255)]++] = from[i];
+        to = from;
+        from = sorted;
+    }
+    return from;
+}
+
+static void write_found(const word_table *w, const counted *found, size_t n, uint8_t *bytes, uint64_t *lengths,
+                        uint64_t *counts)
+{
+    for (size_t i = 0; i < n; bytes += lengths[i++]) {
+        const slot *const s = found[i].slot;
+        if (i + AHEAD < n)
+            PREFETCH(found[i + AHEAD].slot);
+        lengths[i] = length_of(s->key);
+        counts[i] = s->count;
+        memcpy(bytes, lengths[i] > INLINE_MAX ? w->arena + s->where : (const uint8_t *)s->key, (size_t)lengths[i]);
+    }
 }
 
 int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts,
                   bpe_totals *totals)
 {
-    const table *t = &w->table;
+    const table *const t = &w->words.table;
+    const slot *const end = t->slots + t->capacity;
+    counted *found = NULL;
+    uint64_t most = 0;
     memset(totals, 0, sizeof *totals);
-    for (const slot *s = t->slots; s && s < t->slots + t->capacity; s++) {
-        size_t length;
-        const uint8_t *word = word_of(t, s, &length);
+    if (!t->slots)
+        return BPE_USED_UP;
+    if (bytes && !(found = allocate(t->used, 2 * sizeof *found))) /* half of it for sort_counts */
+        return BPE_NO_MEMORY;
+    for (const slot *s = t->slots; s < end; s++) {
+        const size_t length = length_of(s->key);
         if (!length || s->count < min_count)
             continue;
-        if (bytes) {
-            memcpy(bytes + totals->bytes, word, length);
-            lengths[totals->words] = length;
-            counts[totals->words] = s->count;
-        }
+        if (found)
+            found[totals->words] = (counted){s->count, s};
+        most = s->count > most ? s->count : most;
         totals->words++;
         totals->bytes += length;
         totals->all_words += s->count;
         totals->all_bytes += s->count * length;
     }
-    if (!t->slots)
-        return BPE_USED_UP;
+    if (found)
+        write_found(&w->words, sort_counts(found, found + t->used, totals->words, most), totals->words, bytes, lengths,
+                    counts);
+    free(found);
     return BPE_OK;
 }
 
@@ -320,7 +352,7 @@ struct bpe_rules {
     const bpe_pattern *pattern;
     machine *run;
     uint16_t *rows;             /* for each step of the pattern, the last one first: by two keys, their row in pairs */
-    table specials;             /* the special tokens; the count of each is 1 + its index */
+    word_table specials;        /* the special tokens; the count of each is 1 + its index */
     size_t *lengths;            /* their different lengths, longest first, then 0 */
     unsigned least[2], most[2]; /* of their first and second bytes */
     uint8_t begins[1 << 16];    /* by two bytes: whether a special token begins with them */
@@ -353,12 +385,12 @@ int bpe_rules_new(const uint8_t *special, const size_t *lengths, size_t n, const
     r->pattern = pattern;
     r->run = fastest_machine();
     TRY(index_rows(r));
-    TRY(new_table(&r->specials, seed));
+    TRY(new_table(&r->specials.table, seed));
     if (!(r->lengths = calloc(n + 1, sizeof *r->lengths)))
         return BPE_NO_MEMORY;
     for (size_t i = 0; i < n; special += lengths[i++]) {
         uint64_t key[2];
-        make_key(&r->specials, special, lengths[i], key);
+        make_key(&r->specials.table, special, lengths[i], key);
         assert(lengths[i] > 1 && !find_word(&r->specials, key, special)->key[1]);
         TRY(put_word(&r->specials, key, special, i + 1));
         for (unsigned k = 0; k < 2; k++) {
@@ -380,13 +412,13 @@ void bpe_rules_free(bpe_rules *r)
 {
     if (!r)
         return;
-    free_table(&r->specials);
+    free_words(&r->specials);
     free(r->lengths);
     free(r->rows);
     free(r);
 }
 
-static inline size_t n_specials(const bpe_rules *r) { return r->specials.used; }
+static inline size_t n_specials(const bpe_rules *r) { return r->specials.table.used; }
 
 /* Find the longest special token that begins at text. Returns its length, or 0, and writes 1 + its index. */
 static NOINLINE size_t special_at(const bpe_rules *r, const uint8_t *text, const uint8_t *end, size_t *special)
@@ -395,7 +427,7 @@ static NOINLINE size_t special_at(const bpe_rules *r, const uint8_t *text, const
         uint64_t key[2];
         if (*length > (size_t)(end - text))
             continue;
-        make_key(&r->specials, text, *length, key);
+        make_key(&r->specials.table, text, *length, key);
         if ((*special = (size_t)find_word(&r->specials, key, text)->count))
             return *length;
     }
@@ -408,7 +440,7 @@ ALWAYS_INLINE const uint8_t *find_special(const bpe_rules *r, const uint8_t *tex
 {
     const unsigned least = r->least[0], next = r->least[1], most = r->most[0], next_most = r->most[1];
     const int ranges = (least ^ most) < 128 && (next ^ next_most) < 128; /* as in_range needs them */
-    while (r->specials.used && end - text > 1) {
+    while (n_specials(r) && end - text > 1) {
         const size_t rest = (size_t)(end - text) - 1;
         const unsigned n = rest < WINDOW ? (unsigned)rest : WINDOW;
         uint64_t places = bits_below(n);
@@ -686,7 +718,7 @@ static int scan_step(batch *b, const bpe_pattern *pattern, const uint16_t *rows,
     b->rows = rows;
     if (pattern->earlier) {
         pending words[BATCH_ROOM];
-        batch earlier = {.text = texts, .limit = b->limit, .rules = b->rules, .table = &b->rules->specials,
+        batch earlier = {.text = texts, .limit = b->limit, .rules = b->rules, .table = &b->rules->specials.table,
                          .sink = split_batch, .state = b, .has_marks = b->has_marks, .words = words};
         status = scan_step(&earlier, pattern->earlier, rows + N_KEYS * N_KEYS, ends, n);
         b->text = earlier.text;
@@ -707,13 +739,13 @@ static int scan_texts(batch *b, const uint64_t *ends, size_t n)
 /* the sink that counts */
 static int count_batch(void *state, const pending *words, size_t n)
 {
-    table *t = state;
+    word_table *w = state;
     for (const pending *p = words; p < words + n; p++) {
-        slot *s = t->slots + p->home;
+        slot *s = w->table.slots + p->home;
         if (LIKELY(has_key(s, p->key) && length_of(p->key) <= INLINE_MAX))
             s->count++;
         else
-            TRY(put_word(t, p->key, p->word, 1));
+            TRY(put_word(w, p->key, p->word, 1));
     }
     return BPE_OK;
 }
@@ -721,14 +753,15 @@ static int count_batch(void *state, const pending *words, size_t n)
 int bpe_words_scan(bpe_words *w, const bpe_rules *rules, const uint8_t *texts, const uint64_t *ends, size_t n)
 {
     const size_t length = n ? (size_t)ends[n - 1] : 0;
+    table *const t = &w->words.table;
     pending words[BATCH_ROOM];
-    batch b = {.text = texts, .limit = texts + length, .rules = rules, .table = &w->table, .sink = count_batch,
-               .state = &w->table, .words = words};
-    const uint64_t twice = (uint64_t)w->table.used * 2; /* as many words may be new; a full table is slower */
+    batch b = {.text = texts, .limit = texts + length, .rules = rules, .table = t, .sink = count_batch,
+               .state = &w->words, .words = words};
+    const uint64_t twice = (uint64_t)t->used * 2; /* as many words may be new; a full table is slower */
     const uint64_t room = length / BYTES_PER_WORD > twice ? length / BYTES_PER_WORD : twice;
-    int status = w->table.slots ? add_bytes(&w->n_bytes, length, 1) : BPE_USED_UP;
+    int status = t->slots ? add_bytes(&w->n_bytes, length, 1) : BPE_USED_UP;
     if (status == BPE_OK)
-        status = make_room(&w->table, lesser(room, FITTED_WORDS));
+        status = make_room(t, lesser(room, FITTED_WORDS));
     if (status == BPE_OK)
         status = scan_texts(&b, ends, n);
     return finish_words(w, status);

@@ -19,7 +19,6 @@ import build_ffi
 from bpe_more import workers
 
 NO_ID = 2**32 - 1  # of a byte without a token
-BYTES_TO_KNOW = 2  # bytes of text for each token, after which an encoder finds the words that are tokens
 LONG_TEXT = 1 << 20  # characters of a text from which on encode() uses all cores
 PART_OF_TEXT, WINDOW_OF_TEXT = 512 << 10, 4 << 10  # of its parts, and of text in which a place to cut is looked for
 MOST_SPECIALS = 1000  # which are looked for at each place; with more of them, a long text is one part
@@ -73,8 +72,6 @@ class Encoder:
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
         specials = engine.special_arguments(tokenizer.special_ids)
         self.rules = engine.create("rules", *specials, self.pattern, build_ffi.new_seed())
-        self.to_know: list[Any] = []  # words, as bpe_encoder_know takes them, until it is called
-        self.knows = False
         self.handle = self.new_handle(tokenizer)
 
         # lists are made of these int objects, because new ones take longer than encoding does
@@ -82,25 +79,22 @@ class Encoder:
         self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory
         self.addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))
         # Its cache is one that encode_short may use, and NULL while a call uses it.
-        bytes_left = BYTES_TO_KNOW * len(tokenizer.vocab) if self.to_know else 0
-        self.for_lists = engine.ffi.new("bpe_for_lists *", (engine.ffi.NULL, self.addresses, bytes_left))
-        functions: list[Any] = []  # to which C adds three, by the address of the list
+        self.for_lists = engine.ffi.new("bpe_for_lists *", (engine.ffi.NULL, self.addresses))
+        functions: list[Any] = []  # C adds three, by the address of the list; none if bpe_lists.c is turned off
         engine.check(engine.lib.bpe_list_functions(self.for_lists, id(functions)))
-        if not self.numbers:
-            functions[:2] = [lambda data: None, self.new_numbers]
-        self.encode_short, self.lists_of, self.pause_collector = functions
+        self.encode_short, self.lists_of, self.pause_collector = functions or [None, None, lambda: None]
+        if not functions or not self.numbers:
+            self.encode_short, self.lists_of = lambda data: None, self.new_numbers
 
     def new_handle(self, tokenizer: Any) -> Any:
         """Create the encoder in C, where the bytes are the tokens 0 to 255; others come after them."""
         engine, merge_ids = self.engine, tokenizer.merge_ids
-        ignoring, specials = getattr(tokenizer, "ignoring_merges", {}), tokenizer.special_ids.values()
         of_bytes = [tokenizer.ids.get(bytes([byte]), NO_ID) for byte in range(256)]
         longer = set(tokenizer.ids.values()).difference(of_bytes)
-        words = sorted(longer.intersection(ignoring.values()) if ignoring else longer.difference(specials))
-        others = sorted(longer.difference(words))  # which merges may use, too
-        token_of = tokenizer.vocab.__getitem__
-        tokens = engine.words_with_ids(list(map(token_of, words + others)), words + others)
-        ids = array("I", of_bytes + words + others)
+        whole = sorted(longer.intersection(getattr(tokenizer, "ignoring_merges", {}).values()))  # words
+        longer_ids = whole + sorted(longer.difference(whole))
+        tokens = engine.words_with_ids(list(map(tokenizer.vocab.__getitem__, longer_ids)), longer_ids)
+        ids = array("I", of_bytes + longer_ids)
 
         merges = array("I", getattr(merge_ids, "numbers", itertools.chain.from_iterable(merge_ids)))
         n = max(tokenizer.vocab, default=-1) + 1
@@ -114,22 +108,10 @@ class Encoder:
         else:
             engine.lib.bpe_replace_ids(engine.in_memory(merges), len(merges), engine.in_memory(numbers))
 
-        special_ids = engine.ffi.new("uint32_t[]", list(specials))
-        vocabulary = engine.in_memory(ids), len(ids), *tokens[:2], engine.in_memory(merges), len(merges) // 3
-        handle = engine.create("encoder", *vocabulary, self.rules, special_ids, build_ffi.new_seed())
-        if ignoring:
-            engine.check(engine.lib.bpe_encoder_know(handle, *tokens[:3], len(words), True))
-        else:
-            self.to_know.append((*tokens, len(words)))
-        return handle
-
-    def know_words(self) -> None:
-        """Find the words that are tokens, once; that takes longer than to encode a page of text."""
-        with contextlib.suppress(IndexError):  # another thread is doing it
-            *tokens, n = self.to_know.pop()
-            self.for_lists.bytes_left = 0
-            self.engine.check(self.engine.lib.bpe_encoder_know(self.handle, *tokens[:3], n, False))
-            self.knows = True
+        special_ids = engine.ffi.new("uint32_t[]", list(tokenizer.special_ids.values()))
+        vocabulary = engine.in_memory(ids), len(ids), *tokens[:2], len(whole)
+        rows = engine.in_memory(merges), len(merges) // 3
+        return engine.create("encoder", *vocabulary, *rows, self.rules, special_ids, build_ffi.new_seed())
 
     def encode(self, text: str) -> list[int]:
         """Encode text, the parts of a long one in threads. Raises ValueError for a byte without a token."""
@@ -191,15 +173,8 @@ class Encoder:
         ffi, lib = self.engine.ffi, self.engine.lib
         data, ends = self.engine.joined(texts)
         ends_in_c = ffi.from_buffer("uint64_t[]", ends)  # C makes them the ends of ids
-        if self.to_know and self.for_lists.bytes_left > len(data):
-            self.for_lists.bytes_left -= len(data)
-        elif self.to_know:
-            self.know_words()
         call = self.spare_calls.take()
         try:
-            if self.knows and not call.knows:
-                lib.bpe_cache_know(call.cache)
-                call.knows = True
             self.for_lists.cache = ffi.NULL  # another thread may encode a short text while this call uses the cache
             # `room` ids of 32 bits, and after them `room` of 16 bits: 3/2 room numbers of 32 bits
             room = len(call.ids) // 3 * 2
@@ -224,7 +199,7 @@ class Encoder:
 
     def new_call(self) -> Any:
         """Make a cache and buffers."""
-        call = types.SimpleNamespace(cache=self.engine.create("cache", self.handle), ids=(), knows=False)
+        call = types.SimpleNamespace(cache=self.engine.create("cache", self.handle), ids=())
         # C never points to a cache that Python may free: `calls` keeps each one as long as this encoder. Ctrl-C just
         # after take() leaves a cache that is never given back, and to which for_lists may still point; so does a lack
         # of memory in give_back(). If nothing else kept that cache, the next short text would be looked up in freed

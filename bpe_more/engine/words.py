@@ -29,10 +29,6 @@ class Words:
         """Create an empty table."""
         return self.engine.create("words", build_ffi.new_seed())
 
-    def scan(self, *texts: bytes) -> None:
-        """Count the words of texts."""
-        self.scan_all(texts)
-
     def scan_all(self, texts: Sequence[bytes]) -> None:
         """Count the words of texts. Raises UnicodeDecodeError for one that is not UTF-8.
 

@@ -32,12 +32,38 @@ NORMAL_FORMS = ("NFC", "NFKC")
 WHITESPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 ONLY_MATCHES = "(?#only matches)"  # begins a step that drops the text between its matches
 
-SPELLINGS = dict(bpe.PATTERN_NAMES)
+# tiktoken's cl100k has possessive quantifiers (?+, ++, *+), which other programs read differently, and $;
+# its matches are the same. Before version 0.5.0, our files had it with {1,3} instead of {1,3}+.
+TIKTOKEN_CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+TIKTOKEN_CL100K += r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+SPELLINGS = {**bpe.PATTERN_NAMES, TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}"): "cl100k"}
 
 
-def check_one_pattern(pattern: str) -> str:
-    """Check a pattern: a name, or an expression. The expression of a named pattern becomes its name."""
-    require(isinstance(pattern, str), "pattern must be a str, not {!r:.200}", pattern)
+def steps_of(pattern: Pattern) -> tuple[Any, tuple[str, ...]]:
+    """Return the normal form and the steps of a pattern: ("NFC", "qwen2") -> ("NFC", ("qwen2",))."""
+    steps = (pattern,) if isinstance(pattern, str) else tuple(pattern)
+    has_form = steps and steps[0] in NORMAL_FORMS
+    return (steps[0], steps[1:]) if has_form else ("", steps)
+
+
+def after_form(pattern: Pattern) -> tuple[Any, Pattern]:
+    """Return the normal form of a pattern, and the pattern that splits normalized text: ("NFC", "qwen2")."""
+    form, steps = steps_of(pattern)
+    return form, steps[0] if len(steps) == 1 else steps
+
+
+def check_pattern(pattern: Pattern) -> Pattern:
+    """Check a pattern: a name, an expression, or steps. Spellings of a named pattern become its name."""
+    if isinstance(pattern, tuple) and all(isinstance(step, str) for step in pattern):
+        form, steps = steps_of(pattern)
+        checked = tuple(map(check_pattern, steps))
+        if form:
+            return (form, *checked)
+        return checked[0] if len(checked) == 1 else checked
+    require(isinstance(pattern, str), "pattern must be a str, or a tuple of str, not {!r:.200}", pattern)
+    if pattern.startswith(ONLY_MATCHES):
+        name = check_pattern(pattern.removeprefix(ONLY_MATCHES))
+        return name if name in bpe.PATTERNS else pattern  # a named pattern's matches are all of the text
     pattern = SPELLINGS.get(pattern, pattern)
     if pattern not in bpe.PATTERNS:
         compile_pattern(pattern)  # may raise an error
@@ -45,17 +71,18 @@ def check_one_pattern(pattern: str) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def compile_any_size(pattern: str) -> Any:
-    r"""Compile a named pattern, or an expression.
+def compile_pattern(pattern: str) -> Any:
+    r"""Compile a named pattern, or an expression, but not one of any size.
 
     regex reads two dialects. V1 has operations on sets, such as [\w--\d], [\p{L}&&[^\p{Han}]] and
     [a-d~~c-f], as tiktoken has them; but (?i:ss) also finds "ß" there, which (?-f) turns off. V0 has
     neither, and reads [[a] as a set of "[" and "a". An expression is read as V1 if it can be.
     """
+    expression = bpe.PATTERNS.get(pattern, pattern)
+    check_size(expression)
     is_expression = any(character in pattern for character in r"\.^$*+?{}[]()|")
     names = ", ".join(bpe.PATTERNS)
     require(pattern in bpe.PATTERNS or is_expression, "unknown pattern {!r:.150}; the names are {}", pattern, names)
-    expression = bpe.PATTERNS.get(pattern, pattern)
     expression.encode("utf-8")  # raises UnicodeEncodeError, a ValueError, for a lone surrogate
     bad_expression = regex.error, ArithmeticError, LookupError, ValueError  # all come from compile()
     try:
@@ -73,12 +100,23 @@ def compile_any_size(pattern: str) -> Any:
     return compiled
 
 
-def check_each_token(special_tokens: bpe.Strings) -> tuple[str, ...]:
-    """Check special tokens; return a tuple.
+class SpecialTokens(tuple[str, ...]):
+    """Checked special tokens of a model, with those that other programs search for in another way."""
+
+    normalized: tuple[str, ...] = ()  # found after the others, in normalized text
+    lstrip: tuple[str, ...] = ()  # which remove the whitespace before them
+    rstrip: tuple[str, ...] = ()  # and after them
+    are_text = False  # with end=: plain text in documents, but still not cut, so that they can be counted
+
+
+def check_special_tokens(special_tokens: bpe.Strings) -> SpecialTokens:
+    """Check special tokens, of which a model may have 100,000, once: SpecialTokens are checked.
 
     "a" can't be one, since all single bytes have ids already; nor can text with U+FFFD, which is what
     errors="replace" makes of invalid bytes.
     """
+    if isinstance(special_tokens, SpecialTokens):
+        return special_tokens
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
     tokens = () if special_tokens is None else tuple(special_tokens)
@@ -91,74 +129,7 @@ def check_each_token(special_tokens: bpe.Strings) -> tuple[str, ...]:
             rule = "text of at least two bytes (U+FFFD and lone surrogates not allowed)"
             raise ValueError(f"special token {number} ({token!r}) must be {rule}")
     require(len(set(tokens)) == len(tokens), "duplicate special token among {!s:.200}", tokens)
-    return tuple(map(str.__str__, tokens))  # of an array of numpy, plain strings
-
-
-def places_for_step(text: str, pattern: str, special_tokens: tuple[str, ...]) -> Iterator[int]:
-    """Yield the indexes of text at which a cut changes no word, in descending order."""
-    # special_token_finder matches nothing if there are no special tokens
-    finder = bpe.WORD_END if pattern in bpe.PATTERNS else "(?r)" + bpe.special_token_finder(special_tokens).pattern
-    return (match.start() for match in regex.finditer(finder, text, regex.V0))
-
-
-
-class SpecialTokens(tuple[str, ...]):
-    """Checked special tokens of a model, with those that other programs search for in another way."""
-
-    normalized: tuple[str, ...] = ()  # found after the others, in normalized text
-    lstrip: tuple[str, ...] = ()  # which remove the whitespace before them
-    rstrip: tuple[str, ...] = ()  # and after them
-    are_text = False  # with end=: plain text in documents, but still not cut, so that they can be counted
-
-
-def check_special_tokens(special_tokens: bpe.Strings) -> SpecialTokens:
-    """Check special tokens, of which a model may have 100,000, once: SpecialTokens are checked."""
-    if isinstance(special_tokens, SpecialTokens):
-        return special_tokens
-    return SpecialTokens(check_each_token(special_tokens))
-
-
-def steps_of(pattern: Pattern) -> tuple[Any, tuple[str, ...]]:
-    """Return the normal form and the steps of a pattern: ("NFC", "qwen2") -> ("NFC", ("qwen2",))."""
-    steps = (pattern,) if isinstance(pattern, str) else tuple(pattern)
-    has_form = steps and steps[0] in NORMAL_FORMS
-    return (steps[0], steps[1:]) if has_form else ("", steps)
-
-
-def after_form(pattern: Pattern) -> tuple[Any, Pattern]:
-    """Return the normal form of a pattern, and the pattern that splits normalized text: ("NFC", "qwen2")."""
-    form, steps = steps_of(pattern)
-    return form, steps[0] if len(steps) == 1 else steps
-
-
-# tiktoken's cl100k has possessive quantifiers (?+, ++, *+), which other programs read differently, and $;
-# its matches are the same. Before version 0.5.0, our files had it with {1,3} instead of {1,3}+.
-TIKTOKEN_CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
-TIKTOKEN_CL100K += r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
-SPELLINGS |= {TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}"): "cl100k"}
-
-
-def check_pattern(pattern: Pattern) -> Pattern:
-    """Check a pattern: a name, an expression, or steps. Spellings of a named pattern become its name."""
-    if isinstance(pattern, tuple) and all(isinstance(step, str) for step in pattern):
-        form, steps = steps_of(pattern)
-        checked = tuple(map(check_pattern, steps))
-        if form:
-            return (form, *checked)
-        return checked[0] if len(checked) == 1 else checked
-    if isinstance(pattern, str) and pattern.startswith(ONLY_MATCHES):
-        name = check_one_pattern(pattern.removeprefix(ONLY_MATCHES))
-        return name if name in bpe.PATTERNS else pattern  # a named pattern's matches are all of the text
-    if not isinstance(pattern, str):
-        raise ValueError(f"pattern must be a str, or a tuple of str, not {pattern!r:.200}")
-    return check_one_pattern(pattern)
-
-
-@functools.lru_cache(maxsize=256)
-def compile_pattern(pattern: str) -> Any:
-    """Compile a named pattern or an expression, but not one of any size."""
-    check_size(bpe.PATTERNS.get(pattern, pattern))
-    return compile_any_size(pattern)
+    return SpecialTokens(map(str.__str__, tokens))  # of an array of numpy, plain strings
 
 
 MOST_LETTERS, MOST_NESTED, MOST_REPEATED = 20_000, 50, 100_000  # of an expression; to compile it takes half a second
@@ -316,6 +287,13 @@ def places_to_cut(text: str, pattern: Pattern, special_tokens: tuple[str, ...]) 
         after_token = after and text.endswith(given.rstrip, 0, place)
         if not (before and after) and not before_token and not after_token:
             yield place
+
+
+def places_for_step(text: str, pattern: str, special_tokens: tuple[str, ...]) -> Iterator[int]:
+    """Yield the indexes of text at which a cut changes no word, in descending order."""
+    # special_token_finder matches nothing if there are no special tokens
+    finder = bpe.WORD_END if pattern in bpe.PATTERNS else "(?r)" + bpe.special_token_finder(special_tokens).pattern
+    return (match.start() for match in regex.finditer(finder, text, regex.V0))
 
 
 def places_between_words(text: str, pattern: Pattern, special_tokens: SpecialTokens) -> Iterator[int]:

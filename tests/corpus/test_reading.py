@@ -28,7 +28,7 @@ import regex
 
 import bpe
 from bpe_more import choices, training, workers
-from bpe_more.cluster.local import Local
+from bpe_more.cluster.engines import Local
 from bpe_more.cluster.tasks import versions
 from bpe_more.command import work
 from bpe_more.corpus import counting, reading, slicing

@@ -82,9 +82,12 @@ static int new_learner(bpe_words *words, uint64_t merges, bpe_learner **learner)
     uint8_t *bytes = malloc(totals.bytes + 1);
     uint64_t *lengths = malloc((totals.words + 1) * sizeof *lengths);
     uint64_t *counts = malloc((totals.words + 1) * sizeof *counts);
-    CHECK(bytes && lengths && counts && bpe_words_get(words, 1, bytes, lengths, counts, &totals) == BPE_OK);
+    CHECK(bytes && lengths && counts);
+    *learner = NULL;
+    int status = bpe_words_get(words, 1, bytes, lengths, counts, &totals);
     bpe_words_drop(words);
-    const int status = bpe_learner_new(bytes, lengths, counts, totals.words, merges, 1, seed, learner);
+    if (status == BPE_OK)
+        status = bpe_learner_new(bytes, lengths, counts, totals.words, merges, 1, seed, learner);
     free(bytes);
     free(lengths);
     free(counts);
@@ -156,10 +159,9 @@ static int new_encoder(const merge_list *list, const bpe_rules *rules, bpe_encod
     for (unsigned i = 0; i < 256 + list->n; i++)
         ids[i] = i == 1 ? UINT32_MAX : i; /* a byte without a token; the texts have none */
     uint8_t *const all = bytes_of_tokens(list, token, lengths);
-    status = bpe_encoder_new(ids, 256 + list->n, all + 256, lengths + 256, list->rows, list->n, rules,
-                             special_ids, seed, encoder);
-    if (status == BPE_OK) /* each token is made by its merges, so that staying whole changes nothing */
-        status = bpe_encoder_know(*encoder, all + 256, lengths + 256, ids + 256, list->n, (int)(list->n % 2));
+    /* each token is made by its merges, so that staying whole changes nothing */
+    status = bpe_encoder_new(ids, 256 + list->n, all + 256, lengths + 256, list->n % 2 ? list->n : 0, list->rows,
+                             list->n, rules, special_ids, seed, encoder);
     free(all);
     return status;
 }
@@ -234,8 +236,8 @@ static int encode_once(bpe_cache *c, const uint8_t *text, size_t length, size_t 
     int status;
     CHECK(ids);
     status = encode_text(c, text, length, ids, NULL, n);
-    CHECK(c->table.used <= CACHE_WORDS && c->table.arena_size <= CACHE_BYTES);
-    CHECK(2 * c->table.used <= c->table.capacity || c->table.capacity / 4 * 3 >= CACHE_WORDS); /* half full */
+    CHECK(c->words.table.used <= CACHE_WORDS && c->words.arena_size <= CACHE_BYTES);
+    CHECK(2 * c->words.table.used <= c->words.table.capacity || c->words.table.capacity / 4 * 3 >= CACHE_WORDS); /* half full */
     *sum = 0;
     for (size_t i = 0; i < *n && status == BPE_OK; i++)
         *sum = *sum * 31 + ids[i];
@@ -255,7 +257,7 @@ static int encode_once(bpe_cache *c, const uint8_t *text, size_t length, size_t 
     return status;
 }
 
-/* encode twice, the second time with known words; after an error, all works again if memory is back */
+/* encode twice, the second time with cached words; after an error, all works again if memory is back */
 static int encode(const bpe_encoder *e, const uint8_t *text, size_t length, uint64_t *sum)
 {
     bpe_cache *c = NULL;
@@ -263,8 +265,6 @@ static int encode(const bpe_encoder *e, const uint8_t *text, size_t length, uint
     uint64_t sums[2] = {0};
     int status = bpe_cache_new(e, &c);
     const int created = status == BPE_OK;
-    if (created && length % 2)
-        bpe_cache_know(c);
     for (int round = 0; round < 2 && status == BPE_OK; round++)
         status = encode_once(c, text, length, n + round, sums + round);
     const long from = fail_from;
@@ -325,7 +325,6 @@ static int extend(const bpe_encoder *e, const merge_list *list, const uint8_t *t
         memcpy(next, token_of_number[order[i]], sorted_lengths[i]);
     }
     CHECK(bpe_cache_new(e, &c) == BPE_OK);
-    bpe_cache_know(c);
     for (size_t start = 0, end; start < length && n < N; start = end) {
         size_t made_ids = 0;
         for (end = start + 5 + n % 11; end < length && (text[end] & 0xC0) == 0x80; end++)
@@ -346,7 +345,7 @@ static int extend(const bpe_encoder *e, const merge_list *list, const uint8_t *t
         }
         n_ids[n] = made_ids;
         word_lengths[n] = end - start;
-        counts[n] = n % 7 + 1;
+        counts[n] = (N - n) / 7 + 1;
         n_all += made_ids;
         n++;
     }
@@ -700,7 +699,6 @@ static void long_words(void)
     }
     CHECK(encode(encoder, text, N * LENGTH, &sum) == BPE_OK);
     CHECK(bpe_cache_new(encoder, &cache) == BPE_OK);
-    bpe_cache_know(cache);
     for (size_t i = 0; i < 2000; i++) /* for short texts, no room is made before */
         CHECK(encode_once(cache, text + i * LENGTH, 7, &n, &sum) == BPE_OK);
     bpe_cache_free(cache);
@@ -714,7 +712,7 @@ static void long_words(void)
 static void edges(void)
 {
     enum { N = 40000, LENGTH = 12, LONG = 5000 };
-    static merge_list list, no_merges;
+    static merge_list list;
     uint8_t *text = malloc(N * LENGTH);
     uint64_t state = 1, sum, expected, one = 4, count = (uint64_t)1 << 61;
     bpe_words *words;
@@ -768,15 +766,18 @@ static void edges(void)
         CHECK(encode_text(cache, (const uint8_t *)"ab a\1b", 6, ids, NULL, &n) == BPE_NO_TOKEN && n == 4);
         CHECK(encode_text(cache, (const uint8_t *)"a b", 3, ids, NULL, &n) == BPE_OK && n > 0);
     }
-    CHECK(bpe_encoder_new(ids, 1 << 21, NULL, NULL, NULL, 0, rules, NULL, seed, &none) == BPE_TOO_MANY_TOKENS);
+    CHECK(bpe_encoder_new(ids, 1 << 21, NULL, NULL, 0, NULL, 0, rules, NULL, seed, &none) == BPE_TOO_MANY_TOKENS);
     bpe_encoder_free(none);
     bpe_cache_free(cache);
 
     const uint64_t lengths[] = {0, 2}; /* the empty token, among those that stay whole, is no word */
-    CHECK(new_encoder(&no_merges, rules, &none) == BPE_OK);
-    CHECK(bpe_encoder_know(none, (const uint8_t *)"!?", lengths, (const uint32_t[]){500, 7}, 2, 1) == BPE_OK);
+    uint32_t vocabulary[258];
+    for (uint32_t i = 0; i < 258; i++)
+        vocabulary[i] = i;
+    CHECK(bpe_encoder_new(vocabulary, 258, (const uint8_t *)"!?", lengths, 2, NULL, 0, rules, vocabulary,
+                          seed, &none) == BPE_OK);
     CHECK(bpe_cache_new(none, &cache) == BPE_OK);
-    CHECK(encode_text(cache, (const uint8_t *)"!?", 2, ids, NULL, &n) == BPE_OK && n == 1 && ids[0] == 7);
+    CHECK(encode_text(cache, (const uint8_t *)"!?", 2, ids, NULL, &n) == BPE_OK && n == 1 && ids[0] == 257);
     bpe_cache_free(cache);
     bpe_encoder_free(none);
     bpe_encoder_free(encoder);

@@ -112,7 +112,7 @@ def main(bound, seed):
             counts["in C"] += 1
             for text in texts:
                 table = ENGINE.words((), pattern)
-                table.scan(text.encode())
+                table.scan_all([text.encode()])
                 expected = {}
                 for word in split(compiled, text) or ():
                     expected[word.encode()] = expected.get(word.encode(), 0) + 1

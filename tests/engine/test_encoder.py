@@ -24,7 +24,7 @@ import bpe
 import build_ffi
 from bpe_more import choices, training
 from bpe_more.engine import Engine
-from bpe_more.engine.encoder import BYTES_TO_KNOW
+from bpe_more.engine.encoder import LONG_TEXT
 from bpe_more.formats.gpt2 import IgnoredMerges
 from bpe_more.tokenizer import Tokenizer, encoders
 
@@ -40,19 +40,21 @@ PARTS += ["low", " lower", " newest", "x" * 70, "ab" * 40, "字" * 30, "aaa", "-
 def engine(request, tmp_path_factory):
     if request.param == "as it is built":
         return BUILT
-    ffi = build_ffi.module("-O2 -DCACHE_WORDS=48", optional=False)
-    loader = importlib.machinery.ExtensionFileLoader("_bpe_fast", ffi.compile(tmpdir=tmp_path_factory.mktemp("forgets")))
+    return built_with("-DCACHE_WORDS=48", tmp_path_factory.mktemp("forgets"))
+
+
+def built_with(flag, folder):
+    """The engine, compiled with a flag."""
+    ffi = build_ffi.module(f"-O2 {flag}", optional=False)
+    loader = importlib.machinery.ExtensionFileLoader("_bpe_fast", ffi.compile(tmpdir=folder))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("_bpe_fast", loader))
     loader.exec_module(module)
     return Engine(module, bpe.PATTERNS, bpe.last_cut)
 
 
 def new_cache(encoder):
-    """A cache that uses known words, as after some text."""
-    encoder.know_words()
-    cache = encoder.engine.create("cache", encoder.handle)
-    encoder.engine.lib.bpe_cache_know(cache)
-    return cache
+    """A cache, as a call makes one."""
+    return encoder.engine.create("cache", encoder.handle)
 
 
 def encode(engine, data, cache):
@@ -122,6 +124,24 @@ def trained(texts, merges, special_tokens=(), pattern="gpt2"):
 
 IN_TURN = (r"\p{N}{1,3}", "[一-龥]+", r"[<|>.'][A-Za-z]+|[^\s\p{L}]?\p{L}+|\s+(?!\S)|\s+")  # steps that are no single automaton
 SPECIALS = [[], ["<|"], ["<|", "<|<|", "<|a|>"], ["aa", "aaa", "ab"], ["字", "漢字", " 字"], ["|><", "<|", "|>", "><|>"]]
+
+
+def test_ids_are_the_same_without_the_lists_that_c_makes(tmp_path):
+    """Of a short text, a long one in parts, a batch, and after an error."""
+    tokenizer = trained(["low lower newest " * 9], 20, ["<|"])
+    engine = built_with("-DNO_LISTS", tmp_path)
+    without, encoder = engine.encoder(tokenizer), BUILT.encoder(tokenizer)
+    tokenizer._made_encoder = encoders.Encoder(tokenizer)
+    long = "lowest 漢字 <| newer\n" * (LONG_TEXT // 20)
+    for text in ["", "low", "low<|er", "x" * 5000, long]:
+        assert without.encode(text) == encoder.encode(text) == tokenizer.encode(text)
+    assert without.encode_short(b"low") is None and encoder.encode_short(b"low") == tokenizer.encode("low")
+    texts = tuple(text.encode() for text in ("low", "", "newest<|", "x" * 5000))
+    slices = [bpe.Slice("", 0, 4, texts), bpe.Slice("", 4, 8, texts[::-1])]
+    assert without.encode_batch(iter(slices), 2) == encoder.encode_batch(iter(slices), 2) == encoder.encode_texts(texts + texts[::-1])
+    with pytest.raises(UnicodeDecodeError):
+        without.encode_utf8(b"low \xff")
+    assert without.encode_utf8(b"low") == encoder.encode_utf8(b"low")
 
 
 @pytest.mark.parametrize("special_tokens", SPECIALS)
@@ -324,27 +344,6 @@ def test_a_byte_without_a_token_within_a_character_is_shown_with_the_character(e
     encoder = engine.encoder(Tokenizer(dict(enumerate(tokens)), []))
     with pytest.raises(ValueError, match="for the byte b'\\\\xad', in '字 x'"):
         encoder.encode_utf8("a é字 x".encode())
-
-
-def test_words_that_are_tokens_are_looked_for_only_if_there_is_much_text(engine):
-    """Merging all of them takes longer than a short text does, and half of the time of making an encoder."""
-    tokenizer = trained(["the ferry theory, the harbor " * 5], 300)
-    encoder, words = engine.encoder(tokenizer), [b"the", b" ferry", b" theory", b"xyz"]
-    expected = encoders.Encoder(tokenizer).encode_texts(words)
-    assert [encoder.encode_utf8(word) for word in words] == encoder.encode_texts(words) == expected and not encoder.knows
-    text = b"the ferry " * (BYTES_TO_KNOW * len(tokenizer) // 10)
-    other = engine.encoder(tokenizer)
-    for _ in range(BYTES_TO_KNOW * len(tokenizer) // len(b" ferry") + 1):  # many short texts are much text, too
-        other.encode_utf8(b" ferry")
-    encoder.encode_texts([text])
-    assert encoder.knows and other.knows and encoder.encode_texts(words) == other.encode_texts(words) == expected
-    first, second = threading.Barrier(2), []
-    threads = [threading.Thread(target=lambda: (first.wait(), second.append(encoder.encode_texts([text])))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert second[0] == second[1] and len(second) == 2
 
 
 def test_an_encoder_that_is_called_during_a_call_does_not_overwrite_its_ids(engine):

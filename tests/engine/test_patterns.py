@@ -94,7 +94,7 @@ def test_random_patterns_find_the_words_that_regex_finds_and_cuts_change_none():
                 continue
             n_texts += 1
             assert by_automaton(automaton, text) == words, (pattern, text)
-            words_in_c.scan(text.encode())
+            words_in_c.scan_all([text.encode()])
             for word in words:
                 expected[word.encode()] = expected.get(word.encode(), 0) + 1
             classes_of_pairs = itertools.pairwise(classes[ord(character)] for character in text)
@@ -143,7 +143,7 @@ def test_several_steps_have_the_words_of_one_step_after_another():
             for step in pattern:
                 expression = regex.compile(bpe.PATTERNS.get(step, step))
                 words = [word for piece in words for word in split(expression, piece)]
-            words_in_c.scan(text.encode())
+            words_in_c.scan_all([text.encode()])
             for word in words:
                 expected[word.encode()] = expected.get(word.encode(), 0) + 1
             for place in ENGINE.cuts(pattern, text.encode()):
@@ -164,7 +164,7 @@ def test_time_is_linear(pattern, text):
     data = (text * 10).encode() if "x" not in text else b" " * 10**7 + b"x"
     words = ENGINE.words((), pattern)
     start = time.process_time()
-    words.scan(data)
+    words.scan_all([data])
     assert time.process_time() - start < 1.5
 
 

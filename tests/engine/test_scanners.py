@@ -338,7 +338,7 @@ def test_random_bytes_are_utf8_where_python_says_so(engine, pattern):
 def counts(engine, pattern, data, special_tokens=()):
     """The counts of the words, as training takes them."""
     words = engine.words(special_tokens, pattern)
-    words.scan(data)
+    words.scan_all([data])
     return {word.decode(): count for word, count in words.copy().items()}
 
 

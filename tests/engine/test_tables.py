@@ -47,7 +47,7 @@ def table(words=()):
 def scan(text, special_tokens=()):
     """The counts of a text (bytes)."""
     words = ENGINE.words(special_tokens, "gpt2")
-    words.scan(text)
+    words.scan_all([text])
     return words.copy()
 
 
@@ -99,7 +99,7 @@ def test_fifty_thousand_special_tokens_cost_little(form):
     words = ENGINE.words(tokens, "gpt2")
     words.handle()  # it makes the table of special tokens
     start = time.process_time()
-    words.scan(text)
+    words.scan_all([text])
     assert time.process_time() - start < 500e-9 * len(text)
     assert words.copy() == words_between(text, [token.encode() for token in tokens])
 
@@ -112,7 +112,7 @@ def test_fifty_thousand_special_tokens_cost_little(form):
 ])
 def test_a_vocabulary_that_does_not_fit_is_a_return_code(n_ids, merges, status):
     new, lib = ENGINE.ffi.new("bpe_encoder **"), ENGINE.lib
-    vocabulary = list(range(n_ids)), n_ids, b"ab" * (n_ids - 256), [2] * (n_ids - 256)
+    vocabulary = list(range(n_ids)), n_ids, b"ab" * (n_ids - 256), [2] * (n_ids - 256), 0
     rules = ENGINE.create("rules", b"", [], 0, ENGINE.ffi.NULL, build_ffi.new_seed())
     arguments = *vocabulary, merges, len(merges) // 3, rules, [], build_ffi.new_seed()
     assert lib.bpe_encoder_new(*arguments, new) == getattr(lib, f"BPE_{status}")
@@ -162,7 +162,7 @@ def seconds_to_index(merges):
     rules = ENGINE.create("rules", b"", [], 0, ENGINE.ffi.NULL, build_ffi.new_seed())
     for _ in range(3):
         start = time.process_time()
-        vocabulary = list(range(60_000)), 60_000, b"ab" * 59_744, [2] * 59_744
+        vocabulary = list(range(60_000)), 60_000, b"ab" * 59_744, [2] * 59_744, 0
         ENGINE.check(lib.bpe_encoder_new(*vocabulary, rows, len(merges), rules, [], build_ffi.new_seed(), new))
         times.append(time.process_time() - start)
         lib.bpe_encoder_free(new[0])
@@ -273,7 +273,7 @@ def test_a_large_text_is_counted_like_its_parts(distinct):
     added = table()
     for part in parts:
         words = ENGINE.words((), "gpt2")
-        words.scan(part)
+        words.scan_all([part])
         add(added, words)
     assert scan(b"".join(parts)) == added.copy() == expected
 
@@ -314,9 +314,9 @@ def test_counts_near_the_limit_are_exact_among_many_words_or_an_overflow():
 
 def test_text_counts_towards_the_limit():
     words = table({b"ab": HALF - 1, b"c": 1})
-    words.scan(b"de")
+    words.scan_all([b"de"])
     with pytest.raises(OverflowError):
-        words.scan(b"f")
+        words.scan_all([b"f"])
     with pytest.raises(ValueError, match="used up"):
         words.copy()
 
@@ -367,7 +367,7 @@ def test_the_merge_loop_compiles_alone_and_learns(tmp_path):
     ffi = cffi.FFI()
     ffi.cdef(build_ffi.interface("bpe_fast.c"))
     lib, learner, made = ffi.dlopen(str(library)), ffi.new("bpe_learner **"), ffi.new("size_t *")
-    counts = {b"low": 5, b"lower": 2, b"widest": 3, b"newest": 6}
+    counts = {b"newest": 6, b"low": 5, b"widest": 3, b"lower": 2}
     arguments = b"".join(counts), list(map(len, counts)), list(counts.values()), len(counts)
     assert lib.bpe_learner_new(*arguments, 6, 1, build_ffi.new_seed(), learner) == lib.BPE_OK
     merges = ffi.new("bpe_merge[]", 10)
@@ -412,7 +412,7 @@ def test_a_table_that_was_learned_from_is_an_error_and_not_a_crash():
     used, other = table(words), table(words)
     assert learn(used, 1) == [(b"a", b"b", 6, 6)]
     uses = {
-        "learn": lambda: learn(used, 1), "scan": lambda: used.scan(b"ab"), "get": used.copy, "sum up": used.totals,
+        "learn": lambda: learn(used, 1), "scan": lambda: used.scan_all([b"ab"]), "get": used.copy, "sum up": used.totals,
         "put": lambda: used.add([(b"ab", 1)]), "put a long word": lambda: used.add([(LONG, 1)]),
         "add to it": lambda: add(used, other), "add it": lambda: add(other, used),
     }  # fmt: skip
@@ -425,7 +425,7 @@ def test_a_table_that_was_learned_from_is_an_error_and_not_a_crash():
 def test_after_text_that_is_not_utf8_a_table_has_no_totals():
     words = table({b"ab": 3})
     with pytest.raises(UnicodeDecodeError):
-        words.scan(b"ab \xff")
+        words.scan_all([b"ab \xff"])
     with pytest.raises(ValueError, match="used up"):
         words.totals()
 

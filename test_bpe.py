@@ -308,7 +308,7 @@ def call_in_script(tmp_path, script, *arguments, **options):
 
 
 # --- what the project was asked for ----------------------------------------------------------------------------------
-# The speed, the command, the file alone, the index; the loop in C makes the merges of test_the_fixture_as_stored, too.
+# The speed, the two commands, the file alone, the index, the loop in C.
 
 def test_the_small_fixture_is_trained_in_less_than_one_and_a_half_seconds():
     """Recounting all pairs in every round, as the definition does, takes four times as long as allowed."""
@@ -332,6 +332,13 @@ def test_the_command_python_bpe_py_corpus_txt_10000_writes_vocab_json_and_merges
     merges = (tmp_path / "bpeModel/merges.txt").read_text(encoding="utf-8").splitlines()
     expected = (FIXTURES / "vocab500/merges.txt").read_text(encoding="utf-8").splitlines()
     assert merges[: len(expected)] == expected and len(vocab) == 257 + len(merges) - 1 <= 10_000
+
+
+@only_python
+def test_the_command_pytest_test_bpe_py_runs_the_tests():
+    one = [sys.executable, "-m", "pytest", "-q", "test_bpe.py", "-k", "textbook", "-p", "no:cacheprovider"]
+    result = subprocess.run(one, capture_output=True, timeout=60, cwd=HERE)
+    assert result.returncode == 0 and b" passed" in result.stdout, result.stdout
 
 
 @only_python
@@ -378,6 +385,13 @@ def test_an_index_says_which_words_may_contain_a_pair(monkeypatch):
     monkeypatch.setattr(bpe, "merge_in_words", merge)
     assert bpe.train_bpe(CORPUS, 300, [END]) == oracle(FIXTURE, 300, (END,))
     assert sum(looked_at) / len(looked_at) < 0.2  # of all words, at each merge
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:], indirect=True)
+def test_the_loop_in_c_makes_the_merges_of_the_loop_in_python(engine):
+    words = words_of_the_fixture()
+    in_c = list(bpe.find_engine()[0].learn(words, 1000))
+    assert in_c == list(itertools.islice(bpe.learn_from_bytes(words), 1000)) and len(in_c) == 1000
 
 
 # --- I. The lesson, against hand calculations; all other tests of merges compare with it, or with the oracle ---------

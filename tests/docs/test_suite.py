@@ -13,7 +13,6 @@ import pytest
 
 import bpe
 import bpe_more
-import bpe_more.choices  # before a test replaces bpe.find_engine, which this module imports
 from test_bpe import HERE
 
 SUITE = HERE / "fixtures" / "suite.json"

@@ -18,6 +18,7 @@ import sys
 import tracemalloc
 import unicodedata
 import warnings
+import weakref
 from pathlib import Path
 
 import pytest
@@ -123,16 +124,23 @@ class OwnTokenizer(Tokenizer):
     pass
 
 
-@pytest.mark.parametrize("kind", [Tokenizer, OwnTokenizer])
+@pytest.mark.parametrize("kind", [bpe.Tokenizer, Tokenizer, OwnTokenizer])
 @pytest.mark.parametrize("pattern", ["gpt2", "o200k", CUSTOM])
-def test_a_tokenizer_can_be_pickled_and_copied(pattern, kind):
+def test_pickles_and_copies_carry_no_caches_and_a_deleted_tokenizer_frees_its_memory(pattern, kind):
     tokenizer = kind(*trained(600), [END, "<new>"], pattern)
     text = f"Some words{END}and <new> 字"
     ids = tokenizer.encode(text)
     for clone in (pickle.loads(pickle.dumps(tokenizer)), copy.deepcopy(tokenizer), copy.copy(tokenizer)):
-        assert clone.encode(text) == ids and clone.options == tokenizer.options and clone.settings() == tokenizer.settings()
-        assert clone.vocab == tokenizer.vocab and clone.merges == tokenizer.merges
-        assert type(clone) is kind
+        assert type(clone) is kind and not (vars(clone).get("encoder") or vars(clone).get("_made_encoder"))
+        assert repr(clone) == repr(tokenizer) and clone.encode(text) == ids
+        for name in ("vocab", "merges", "special_tokens", "special_ids", "pattern"):
+            assert getattr(clone, name) == getattr(tokenizer, name)
+        if kind is not bpe.Tokenizer:
+            assert clone.options == tokenizer.options and clone.settings() == tokenizer.settings()
+    if kind is bpe.Tokenizer:
+        freed = weakref.ref(tokenizer)
+        del tokenizer
+        assert freed() is None  # no cycle that only the garbage collector would find
 
 
 @only_python
@@ -442,6 +450,8 @@ def test_a_warning_names_the_line_of_the_caller(tmp_path):
         lambda: training.train_bpe(**few), lambda: Tokenizer.train(**few), lambda: WithAName.train(**few),
         lambda: training.train_from_counts({b"ab": 1}, 300), lambda: old.extend(texts=["xy"], n_tokens=9),
         lambda: Tokenizer(vocab, []), lambda: WithAName(vocab, []), lambda: Tokenizer.from_files(*files),
+        lambda: bpe.train_bpe(**few), lambda: bpe.Tokenizer.train(**few), lambda: bpe.train_from_counts({b"ab": 1}, 300),
+        lambda: bpe.train_bpe(texts=[], vocab_size=300),
     ]  # fmt: skip
     for call in calls:
         with pytest.warns(UserWarning) as caught:

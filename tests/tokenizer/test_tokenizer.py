@@ -1,10 +1,9 @@
 """The class Tokenizer: encoding one text, batches and streams; decoding; threads and interruptions."""
 
-import array
 import concurrent.futures
-import contextlib
 import copy
 import decimal
+import functools
 import gc
 import gzip
 import itertools
@@ -462,39 +461,18 @@ def test_a_warning_names_the_line_of_the_caller(tmp_path):
 # --- batches ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["python", "c"])
-def test_documents_cannot_forge_their_end(tmp_path, engine):
-    if engine == "c" and not C:
-        pytest.skip("no C engine")
-    tokenizer = Tokenizer(*trained(600), [END])
-    documents = [f"it quotes {END}", "", f"{END}{END}"]
-    expected = []
-    for text in documents:
-        expected += [*tokenizer.encode_ordinary(text), tokenizer.special_ids[END]]
-    paths = [tmp_path / str(number) for number in range(3)]
-    for path, text in zip(paths, documents):
-        path.write_text(text)
-    for arguments in ({"paths": paths}, {"paths": None, "texts": documents}):
-        n = tokenizer.encode_files(output=tmp_path / "ids.npy", end=END, engine=engine, **arguments)
-        ids = array.array("H", (tmp_path / "ids.npy").read_bytes()[128:]).tolist()
-        assert (n, ids) == (len(expected), expected)
-    for end in ("<other>", 5):
-        for name in ("begin", "end"):
-            with pytest.raises(ValueError, match=rf"{name} must be a special token of the model \(.*\), not {end!r}"):
-                tokenizer.encode_files(paths, tmp_path / "ids.npy", **{name: end})
-
-
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("end", [None, "</s>"])
-@pytest.mark.parametrize("pattern", ["gpt2", CUSTOM])
-def test_a_token_begins_each_document_whatever_its_size(tmp_path, cut, engine, workers, end, pattern):
+@pytest.mark.parametrize("begin, end, pattern", [
+    ("<s>", "</s>", "gpt2"), ("<s>", None, "gpt2"), (None, "</s>", "gpt2"), ("<s>", "</s>", CUSTOM), ("<s>", None, CUSTOM),
+])  # fmt: skip
+def test_a_token_begins_or_ends_each_document_whatever_its_size_and_no_document_can_forge_it(tmp_path, cut, engine, workers, begin, end, pattern):
     cut(300)
     tokenizer = Tokenizer(*trained(400), ["<s>", "</s>"], pattern)
     documents = ["", "<s>low", "low lower</s>\n" * 90, "", "er", "", "<s></s>" * 99, ""]
     expected = []
     for text in documents:
-        ends = [] if end is None else [tokenizer.special_ids[end]]
-        expected += [tokenizer.special_ids["<s>"], *tokenizer.encode_ordinary(text), *ends]
+        around = [[] if token is None else [tokenizer.special_ids[token]] for token in (begin, end)]
+        expected += [*around[0], *tokenizer.encode_ordinary(text), *around[1]]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
     for number, text in enumerate(documents):
         path = tmp_path / f"{number}.txt"
@@ -502,10 +480,13 @@ def test_a_token_begins_each_document_whatever_its_size(tmp_path, cut, engine, w
         if number % 3 == 2:
             Path(f"{path}.gz").write_bytes(gzip.compress(text.encode()))
     files = [tmp_path / f"{number}.txt{'.gz' * (number % 3 == 2)}" for number in range(len(documents))]
-    options = {"begin": "<s>", "end": end, "engine": engine, "workers": workers}
+    options = {"begin": begin, "end": end, "engine": engine, "workers": workers}
     for arguments in ({"paths": files}, {"texts": documents}, {"paths": tmp_path / "rows.jsonl"}):
         n = tokenizer.encode_files(output=tmp_path / "ids.npy", **arguments, **options)
         assert (n, read_ids(tmp_path / "ids.npy")[1]) == (len(expected), expected), arguments
+    for wrong, name in itertools.product(("<other>", 5), ("begin", "end")):
+        with pytest.raises(ValueError, match=rf"{name} must be a special token of the model \(.*\), not {wrong!r}"):
+            tokenizer.encode_files(files, tmp_path / "ids.npy", **{name: wrong})
 
 
 @pytest.mark.parametrize("end", [None, END])
@@ -516,17 +497,17 @@ def test_special_tokens_in_documents_are_counted_wherever_text_is_cut(tmp_path, 
     tokenizer = Tokenizer(*trained(400), [END, "<|end|>", "<s>", "[x]", "[x]y", "é>", "<s>["], pattern)
     find = bpe.special_token_finder(tokenizer.special_tokens).findall
     parts = [*tokenizer.special_tokens, END, END, "low ", " lower\n", "<|", "|>", "e", " 9"]
-    documents = ["".join(rng.choices(parts, k=rng.choice([0, 3, 900]))) for _ in range(20)] + ["none here"] * 20
+    documents = ["".join(rng.choices(parts, k=rng.choice([0, 3, 500]))) for _ in range(12)] + ["none here"] * 12
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
     for number, text in enumerate(documents):
         (tmp_path / f"{number}.txt").write_text(text)
-    files = [tmp_path / f"{number}.txt" for number in range(40)]
+    files = [tmp_path / f"{number}.txt" for number in range(24)]
     for paths, texts in ((files, None), (None, documents), (tmp_path / "rows.jsonl", None)):
         corpus = tokenizer.corpus_of(paths, texts, None, end, engine=engine)
         corpus.counted = tokenizer.special_tokens
         arrays.encode_corpus(tokenizer, corpus, tmp_path / "ids.npy")
-        assert corpus.n_specials == sum(len(find(text)) for text in documents) > 1000
-        assert corpus.n_documents == 40
+        assert corpus.n_specials == sum(len(find(text)) for text in documents) > 500
+        assert corpus.n_documents == 24
 
 
 @only_python
@@ -590,8 +571,8 @@ def test_texts_of_a_slice_are_encoded_in_one_call_like_each_alone():
 def test_an_error_names_the_text_of_a_batch_and_leaves_the_collector_as_it_was(monkeypatch):
     monkeypatch.setattr(reading, "BATCH_BYTES", 1000)
     tokenizer = Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [])
-    texts = ["abc"] * 10_000
-    for number in (0, 7, 9_999):
+    texts = ["abc"] * 3_000
+    for number in (0, 7, 2_999):
         bad = [*texts[:number], "abcd", *texts[number + 1 :]]
         for encode in (tokenizer.encode_batch, tokenizer.encode_arrays):
             for enabled in (True, False):
@@ -610,7 +591,7 @@ def test_arrays_of_a_batch_are_the_lists_of_it():
     for tokenizer, kind in (
         (Tokenizer(*trained(600), [END]), "uint16"), (Tokenizer({0: b"a", 70_000: b" ", 5: b"b"}, []), "uint32"),
     ):  # fmt: skip
-        for texts in ([], [""], ["a b", "", "ab " * 500_000, "b"]):
+        for texts in ([], [""], ["a b", "", "ab " * 200_000, "b"]):
             lists = [tokenizer.encode(text) for text in texts]
             ids, offsets = tokenizer.encode_arrays(iter(texts), workers=2)
             ids, offsets = numpy.asarray(ids), numpy.asarray(offsets)
@@ -636,8 +617,8 @@ def test_the_parts_of_a_long_text_have_its_ids(monkeypatch, pattern, special_tok
     name = pattern if isinstance(pattern, str) else pattern[-1]
     tokenizer = Tokenizer(*trained(600, name), special_tokens, pattern)
     rng, n_parts = random.Random(repr((pattern, special_tokens))), 0
-    texts = [random_text(rng, [*TRICKY, *special_tokens, "don", "12", "e\u0301", "中國"], rng.randint(0, 500)) for _ in range(60)]
-    texts += ["a" * 3000, "a a" * 700, PART, f"{PART[:5000]}{'x' * 2000}{PART[:5000]}"]
+    texts = [random_text(rng, [*TRICKY, *special_tokens, "don", "12", "e\u0301", "中國"], rng.randint(0, 500)) for _ in range(15)]
+    texts += ["a" * 2000, "a a" * 400, f"{PART[:1500]}{'x' * 1000}{PART[-1500:]}"]
     whole = tokenizer.encode_batch(texts)
     with_small_parts(monkeypatch)
     for _ in range(2):  # the second time, the words are known
@@ -646,7 +627,7 @@ def test_the_parts_of_a_long_text_have_its_ids(monkeypatch, pattern, special_tok
         parts = list(arrays.parts_of_text(text, tokenizer.pattern, tokenizer.special_tokens))
         assert [0, *(end for _, end in parts)] == [*(start for start, _ in parts), len(text)]
         n_parts += len(parts)
-    assert n_parts > (200 if pattern != CUSTOM else len(texts))
+    assert n_parts > (50 if pattern != CUSTOM else len(texts))
 
 
 @only_c
@@ -713,19 +694,19 @@ def test_a_stream_is_lazy_and_takes_little_memory(errors):
     ids = tokenizer.encode_iterable((seen.append(1) or "some words and more words\n" for _ in itertools.count()), errors)
     assert [next(ids) for _ in range(5)] and len(seen) < 50  # about 1 KB
     tracemalloc.start()
-    for _ in itertools.islice(ids, 1_000_000):
+    for _ in itertools.islice(ids, 300_000):
         pass
-    assert tracemalloc.get_traced_memory()[1] < 2_500_000  # the text alone, or a list of the ids, takes more
+    assert tracemalloc.get_traced_memory()[1] < 2_200_000  # the text, or a list of the ids, takes more
     tracemalloc.stop()
 
 
 @pytest.mark.parametrize("size", [1000, 65_536])
 def test_a_stream_with_a_custom_pattern_is_cut_at_the_next_special_token(size):
     """The search for a cut must not skip special tokens between two attempts."""
-    tokenizer, text, taken = Tokenizer(with_merges([]), [], [END], CUSTOM), ("ab cd " * 25_000 + END) * 5, []
+    tokenizer, text, taken = Tokenizer(with_merges([]), [], [END], CUSTOM), ("ab cd " * 12_000 + END) * 4, []
     blocks = (taken.append(size) or text[start : start + size] for start in range(0, len(text), size))
     most = max(len(taken) * size - number for number, _ in enumerate(tokenizer.encode_iterable(blocks)))
-    assert most < 300_000
+    assert most < 150_000
 
 
 # --- decoding --------------------------------------------------------------------------------------------------------
@@ -746,52 +727,42 @@ class Tensor(list):
         return list(super().__iter__())
 
 
-def test_a_tensor_or_an_array_of_two_dimensions_is_an_error_that_names_tolist():
-    tokenizer = Tokenizer(*trained(300), [END])
-    arrays = [Tensor([104, 105]), iter(Tensor([104, 105]))]
-    with contextlib.suppress(ImportError):
-        import numpy
+DECODERS = {
+    "decode": lambda tokenizer, ids: tokenizer.decode(ids), "decode_bytes": lambda tokenizer, ids: tokenizer.decode_bytes(ids),
+    "decode_iterable": lambda tokenizer, ids: list(tokenizer.decode_iterable(ids)),
+    "skip_special_tokens": lambda tokenizer, ids: tokenizer.decode(ids, skip_special_tokens=True),
+}  # fmt: skip
 
-        arrays.append(numpy.array([[104, 105]]))
-        assert tokenizer.decode(numpy.array([104, 105])) == "hi"
-        with pytest.raises(ValueError, match="unknown token id .*999.* at index 0$"):  # an integer: nothing to convert
-            tokenizer.decode(numpy.array([999]))
-    for ids in arrays:
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_what_is_no_id_is_named(name):
+    """Numbers that are equal to ids are none, nor are tensors and arrays of two dimensions, for which tolist() is the way."""
+    numpy, tokenizer = need("numpy"), Tokenizer(*trained(300), [END])
+    decode = functools.partial(DECODERS[name], tokenizer)
+    for bad in ([1, 2], 10**9, None, 257.0, True, numpy.float64(257), numpy.bool_(True), decimal.Decimal(257)):
+        for kind in (list, iter):
+            with pytest.raises(ValueError, match=f"unknown token id {re.escape(repr(bad))} at index 1"):
+                decode(kind([104, bad]))
+    for ids in (Tensor([104, 105]), iter(Tensor([104, 105])), numpy.array([[104, 105]])):
         with pytest.raises(ValueError, match=r"unknown token id .* at index 0; pass integers, as ids\.tolist\(\) gives them$"):
-            tokenizer.decode(ids)
-    assert tokenizer.decode(Tensor([104, 105]).tolist()) == "hi"
-
-
-def test_ids_that_are_no_ids_are_named():
-    tokenizer = Tokenizer(*trained(300), [END])
-    decoders = (tokenizer.decode, tokenizer.decode_bytes, lambda ids: list(tokenizer.decode_iterable(ids)))
-    for decode in (*decoders, lambda ids: tokenizer.decode(ids, skip_special_tokens=True)):
-        with pytest.raises(TypeError, match="ids must be an iterable of token ids, not 5"):
-            decode(5)
-        for ids, place in (([[1, 2]], r"\[1, 2\] at index 0"), ([1, 10**9], "1000000000 at index 1"), ([1, None], "None at index 1")):
-            for kind in (list, iter):
-                with pytest.raises(ValueError, match=f"unknown token id {place}"):
-                    decode(kind(ids))
+            decode(ids)
+    with pytest.raises(ValueError, match="unknown token id .*999.* at index 0$"):  # an integer: nothing to convert
+        decode(numpy.array([999]))
+    for same in (Tensor([104, 105]).tolist(), numpy.array([104, 105]), [numpy.int64(104), numpy.uint16(105)]):
+        assert decode(same) == decode([104, 105])
+    with pytest.raises(TypeError, match="ids must be an iterable of token ids, not 5"):
+        decode(5)
 
     def broken():
         yield 1
         raise TypeError("of the caller")
 
-    for decode in decoders:
-        with pytest.raises(TypeError, match="of the caller"):
-            decode(broken())
+    with pytest.raises(TypeError, match="of the caller"):
+        decode(broken())
 
 
-def test_numbers_that_are_equal_to_ids_are_no_ids():
+def test_numbers_that_are_equal_to_ids_are_none_in_vocabularies():
     numpy = need("numpy")
-    tokenizer = Tokenizer(*trained(300), [END])
-    decoders = (tokenizer.decode, tokenizer.decode_bytes, lambda ids: list(tokenizer.decode_iterable(ids)))
-    for decode in (*decoders, lambda ids: tokenizer.decode(ids, skip_special_tokens=True)):
-        for wrong in (257.0, True, numpy.float64(257), numpy.bool_(True), decimal.Decimal(257)):
-            for kind in (list, iter):
-                with pytest.raises(ValueError, match=f"unknown token id {re.escape(repr(wrong))} at index 1"):
-                    decode(kind([104, wrong]))
-        assert decode([numpy.int64(104), numpy.uint16(105)]) == decode([104, 105])
     for wrong in (1.0, True, numpy.bool_(True)):
         with pytest.raises(ValueError, match="vocab maps ids from 0 to"):
             Tokenizer({0: b"a", wrong: b"b"}, [])
@@ -831,7 +802,7 @@ def test_threads_share_a_tokenizer_and_a_folder(tmp_path):
     expected = list(map(Tokenizer(*trained(2000), [END]).encode, texts))
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert list(pool.map(tokenizer.encode, texts * 5)) == expected * 5
-        assert list(pool.map(Tokenizer({0: b"a"}, []).save, [tmp_path] * 60)) == [None] * 60
+        assert list(pool.map(Tokenizer({0: b"a"}, []).save, [tmp_path] * 30)) == [None] * 30
     assert not list(tmp_path.glob("*.tmp")) and model_in(tmp_path) == ({0: b"a"}, [])
 
 

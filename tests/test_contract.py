@@ -273,7 +273,9 @@ ACCEPTED = {
                                                      .save(d / "model"), files_in(d)),
     "encode_files": lambda m, d: encoded(m, d),
     "encode_files to a str": lambda m, d: small(m).encode_files(text_file(d), str(d / "ids.npy")),
-    "encode_files of large ids": lambda m, d: (small(m, vocab={0: b"l", 70000: b"o"}, merges=[]).encode_files(None, d / "a.npy", texts=["lol"]), files_in(d)),
+    **{f"encode_files of ids up to {largest}": lambda m, d, largest=largest: (
+        small(m, vocab={0: b"l", largest: b"o"}, merges=[]).encode_files(None, d / "a.npy", texts=["lol"]), files_in(d))
+       for largest in (2**16 - 1, 2**16, 70_000)},
     "encode_files of no texts": lambda m, d: (small(m).encode_files(None, d / "ids.npy", texts=[]), files_in(d)),
     "encode_files of an empty file": lambda m, d: encoded(m, d, content=b""),
     "find_words": lambda m, d: m.find_words("It's  new", "gpt2"),

@@ -10,6 +10,7 @@ import pytest
 import bpe
 from bpe_more import training
 from bpe_more.tokenizer import Tokenizer
+from fuzz_changes import encode_by_rank
 from shared import only_python, trained
 from test_bpe import END, lesson, letters, naive_train, pairs, with_merges
 
@@ -44,16 +45,6 @@ def test_one_long_word(train, engine):
     assert len(merges) == 744 and time.process_time() - start < 5
 
 
-def naive_by_rank(word, merges):
-    """Merge the leftmost of the pairs of lowest rank, one at a time, until no pair has a rank."""
-    ranks = {pair: rank for rank, pair in enumerate(merges)}
-    tokens = list(word)
-    while found := [(ranks[pair], at) for at, pair in enumerate(zip(tokens, tokens[1:])) if pair in ranks]:
-        _, at = min(found)
-        tokens[at : at + 2] = [tokens[at] + tokens[at + 1]]
-    return tokens
-
-
 def test_any_list_is_merged_by_rank_and_those_that_check_merges_accepts_are_replayed():
     """Refused there are only lists in which a merge makes a token that an earlier merge took."""
     rng, seen = random.Random(7), Counter()
@@ -79,7 +70,7 @@ def test_any_list_is_merged_by_rank_and_those_that_check_merges_accepts_are_repl
         tokenizer = Tokenizer(vocab, merges)
         for word in rng.sample(words, 20):
             tokens = tuple(map(vocab.get, tokenizer.encode(b"".join(word).decode())))
-            assert tokens == tuple(naive_by_rank(word, merges)), (word, merges)
+            assert tokens == tuple(encode_by_rank(b"".join(word), merges)), (word, merges)
             assert not possible or tokens == lesson().encode_by_definition(word, merges), (word, merges)
     assert min(seen.values()) > 30
 

@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 import regex
 
-from shared import load_elsewhere, read_ids
+from shared import load_elsewhere
 from test_bpe import (  # noqa: F401 (fixtures)
     CORPUS,
     END,
@@ -92,15 +92,6 @@ def test_a_changed_line_shows_when_it_is_run_with_everything_built(tmp_path):
     for command, expected in commands.items():
         result = subprocess.run([sys.executable, "bpe.py", *command.split()], capture_output=True, text=True, cwd=tmp_path)
         assert set(regex.findall(r"(\w+) runs", result.stdout)) == expected, result.stderr
-
-
-@pytest.mark.parametrize(("largest", "kind"), [(2**16 - 1, "u2"), (2**16, "u4")])
-def test_ids_take_two_bytes_if_all_fit(tmp_path, largest, kind):
-    vocab, merges = trained(300)
-    shifted = {token_id + largest - 299: token for token_id, token in vocab.items()}
-    tokenizer = bpe.Tokenizer(shifted, merges, [END])
-    tokenizer.encode_files(CORPUS, tmp_path / "ids.npy")
-    assert read_ids(tmp_path / "ids.npy") == (kind, tokenizer.encode(FIXTURE))
 
 
 @only_python

@@ -105,20 +105,6 @@ def test_one_long_word_takes_n_log_n_steps():
 
 
 @only_python
-@pytest.mark.parametrize("pattern", bpe.PATTERNS)
-def test_each_named_pattern_ends_a_word_wherever_text_may_be_cut(pattern):
-    """All pairs of characters of many kinds, after and before some others; the words are those of both parts."""
-    kinds = [*"aZ1 '.\n\r", "é", "字", "\u0301", "٣", "²", "\u00a0", "'s", "'LL", "/"]
-    word_end = regex.compile(bpe.WORD_END.replace("(?r)", ""))
-    for before, left, right, after in itertools.product(kinds[:6], kinds, kinds, kinds[:8]):
-        text = before + left + right + after
-        for match in word_end.finditer(text):
-            parts = text[: match.start()], text[match.start() :]
-            whole, both = ([*naive_split(part, bpe.PATTERNS[pattern])] for part in (text, parts[0]))
-            assert whole == both + naive_split(parts[1], bpe.PATTERNS[pattern]), text
-
-
-@only_python
 @pytest.mark.parametrize("special_tokens", [["a b"], ["<a>", "x<a>y"], [END], ["a a"], ["ab", "b\nc"]])
 def test_a_cut_divides_no_special_token(special_tokens):
     rng = random.Random(8)

@@ -627,29 +627,22 @@ def test_help_is_as_wide_as_the_terminal(main, monkeypatch, columns):
     assert columns - 15 < max(map(len, options.splitlines())) <= columns
 
 
-def test_a_training_imports_no_module_for_help_or_other_files_and_compiles_no_named_pattern(tmp_path, engine):
+UNUSED = {"shutil", "textwrap", "base64", "tempfile", "difflib", "concurrent.futures", "queue", "struct", "bisect"}
+
+
+@pytest.mark.parametrize("arguments, printed", [
+    ([CORPUS, "300", "--quiet"], ""), (["--version"], f"bpe-py {bpe.__version__}\n"),
+    (["--version", "c.txt", "300"], f"bpe-py {bpe.__version__}\n"),  # a training, without the option
+])  # fmt: skip
+def test_a_run_imports_no_module_for_help_or_other_files_and_compiles_no_named_pattern(words_txt, engine, arguments, printed):
     """shutil, with which argparse asks the terminal for its width, took a tenth of the start, and the pattern 4 ms."""
     program = "import sys, bpe_more; status = bpe_more.main(sys.argv[1:]); import bpe; print(status, bpe.compile_pattern.cache_info().currsize, *sys.modules)"
-    arguments = [CORPUS, "300", "--quiet", "--model", tmp_path / "model", "--engine", engine]
-    result = subprocess.run([sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True)
-    status, n_patterns, *modules = result.stdout.split()
-    unused = {"shutil", "base64", "tempfile", "difflib", "concurrent.futures", "queue", "struct", "bisect"}
+    result = subprocess.run([sys.executable, "-c", program, *arguments, "--engine", engine], capture_output=True, text=True)
+    assert result.stdout.startswith(printed), result.stderr
+    status, n_patterns, *modules = result.stdout.removeprefix(printed).split()
+    unused = UNUSED if printed else UNUSED - {"textwrap"}
     assert status == "0" and not unused.intersection(modules)
-    assert n_patterns == ("0" if engine == "c" else "1")
-
-
-@only_python
-def test_the_version_is_printed_without_a_formatter_of_help():
-    """argparse would import shutil and textwrap for it, a twentieth of the run; an option that is wrong is named first."""
-    program = "import sys, bpe_more; status = bpe_more.main(sys.argv[1:]); print(status, *sys.modules)"
-    results = [
-        subprocess.run([sys.executable, "-c", program, "--version", *more], cwd=ROOT, capture_output=True, text=True)
-        for more in ([], ["c.txt", "300"], ["--show"])
-    ]
-    for result in results[:2]:  # the second would be a training without it
-        line, modules = result.stdout.split("\n", 1)
-        assert line == f"bpe-py {bpe.__version__}" and not {"shutil", "textwrap"}.intersection(modules.split())
-    assert results[2].stderr == "error: --show needs a value\n"
+    assert n_patterns == ("0" if engine == "c" or printed else "1")
 
 
 @only_python
@@ -816,6 +809,7 @@ HINT = r"zcat FILE \(xzcat, bzcat\) .*iconv -f .*--errors replace"
     ("c.txt 300 --compare c.txt", "c.txt: line 1 must be two tokens separated by one space: 'hello'"),
     ("c.txt 300 --compare c.txt --explain 3", "--explain"), ("c.txt --compare c.txt", "vocabulary size"),
     ("c.txt 300 --special-token a b", "the last argument must be the vocabulary size, such as 10000 or 10k, not 'b'"),
+    ("--version --show", "^error: --show needs a value$"),
     ("--show x", "no model in bpeModel: train one first, or name it with --model"),
     ("c.txt --encode ids.npy", "no model in bpeModel: train one first, or name it with --model"),
     ("docs 300", r"docs is a folder; name its files \(docs/\*.txt\)"),

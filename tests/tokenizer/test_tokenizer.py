@@ -39,11 +39,9 @@ from test_bpe import (
     SPECIALS,
     TEXTS,
     TRICKY,
-    naive_encoder,
     need,
     pairs,
     random_text,
-    texts_and_ids,
     with_merges,
 )
 
@@ -231,17 +229,6 @@ def test_a_pickle_takes_little_more_than_the_vocabulary_and_the_merges():
 
 
 # --- encoding --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("pattern", ["gpt2", "o200k", CUSTOM])
-@pytest.mark.parametrize("special_tokens", SPECIALS[1:])
-def test_encode_ordinary_takes_special_tokens_for_text(pattern, special_tokens):
-    tokenizer = Tokenizer(*trained(400, pattern), special_tokens, pattern)
-    encode = naive_encoder(*trained(400, pattern), (), bpe.PATTERNS.get(pattern, pattern))
-    for text, ids in texts_and_ids(pattern, tuple(special_tokens))[:50]:
-        assert tokenizer.encode_ordinary(text) == encode(text), text
-        assert tokenizer.encode(text) == ids and tokenizer.decode(tokenizer.encode_ordinary(text)) == text
-    assert not set(tokenizer.special_ids.values()) & set(tokenizer.encode_ordinary("".join(special_tokens)))
 
 
 def test_anything_but_text_is_an_error():

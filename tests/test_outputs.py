@@ -12,7 +12,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -220,14 +219,12 @@ with_locks = pytest.mark.skipif(sys.platform == "win32", reason="no locks of fol
 @only_python
 @with_locks
 @pytest.mark.parametrize("number, expected", [(signal.SIGINT, (130, "interrupted")), (signal.SIGTERM, (143, "terminated"))])
-def test_a_signal_ends_the_wait_for_another_save_and_nothing_stays(main, number, expected):
+def test_a_signal_ends_the_wait_for_another_save_and_nothing_stays(main, monkeypatch, number, expected):
     Tokenizer(*trained(300)).save("model")
     before = files_of("model")
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), number))
+    monkeypatch.setattr(outputs.time, "sleep", lambda seconds: signal.raise_signal(number))  # between two attempts
     with lock_of_another_process("model"):
-        timer.start()
-        status, _, stderr = main("words.txt", 280, "--model", "model", "--workers", 1)
-    timer.join()
+        status, _, stderr = main("words.txt", 280, "--model", "model")
     assert (status, stderr.splitlines()[-1]) == expected and files_of("model") == before
 
 

@@ -473,25 +473,6 @@ def test_arguments_that_are_not_ascii_arrive_in_any_locale(words_txt, utf8_mode)
     assert result.stdout.decode().splitlines()[1] == " ".join(map(str, tokenizer.encode("天<é>")))
 
 
-@only_python
-@pytest.mark.parametrize("arguments, text", [
-    *[(f"--show low {option}", f"'{option.split()[0][2:].replace('-', '_')}' is not an option here; the options are ")
-      for option in ("--min-word-count 2", "--min-frequency 2", "--pattern o200k", "--errors replace", "--workers 2")],
-    ("--show low --explain 3", "--show"), ("--show low --encode ids.npy", "--show"), ("--show low words.txt 300", "--show"),
-    ("--show low --special-token <x>", "special"), ("--show low --no-special-tokens", "special"), ("--show low\udcff", "surrogates"),
-    *[(f"words.txt --encode ids.npy {option}", text) for option, text in (
-        ("--pattern o200k", "'pattern' is not an option here"), ("--special-token <y>", "special"), ("--no-special-tokens", "special"),
-        ("--min-frequency 2", "'min_frequency' is not"), ("--model none", "none"), ("300", "--encode"), ("--explain 3", "--encode"),
-    )],
-    ("missing.txt --encode ids.npy", "missing.txt"),
-])  # fmt: skip
-def test_what_can_not_go_with_a_saved_model_is_refused_before_any_work(main, error, arguments, text):
-    assert main("words.txt", 262, "--quiet")[0] == 0
-    before = files_of("bpeModel")
-    assert text in error(*arguments.split(" "))
-    assert sorted(os.listdir()) == ["bpeModel", "words.txt"] and files_of("bpeModel") == before
-
-
 def test_an_output_is_never_an_input_or_another_output(main):
     """Two names of a model can lead to one file; the next test has all that is read."""
     assert main("words.txt", 262)[0] == 0
@@ -819,40 +800,69 @@ HINT = r"zcat FILE \(xzcat, bzcat\) .*iconv -f .*--errors replace"
     ("--show x c.txt", "--show"), ("--show x", "bpeModel"), ("--show x --model none", "none"),
     ("missing.txt 300", "^error: No such file or directory: 'missing.txt'$"), ("c.txt missing.txt 300", "missing.txt"),
     (". 300", r"error: \.[: ].*(folder|directory)"), ("c.txt docs 300", "error: docs.*(folder|directory)"),
-    ("c.txt 300 --model c.txt", "c.txt"), ("latin1 300", f"latin1: not valid UTF-8 at byte 1 .*{HINT}"), ("packed 300", "^error: packed is gzip; save it under a name that ends in .gz"), ("my.gz 300", "^error: my.gz: Compressed file ended"),
+    ("c.txt 300 --model c.txt", "c.txt"), ("latin1 300", f"latin1: not valid UTF-8 at byte 1 .*{HINT}"),
+    ("packed 300", "^error: packed is gzip; save it under a name that ends in .gz"), ("my.gz 300", "^error: my.gz: Compressed file ended"),
+    ("rows.jsonl 300", r"^error: rows.jsonl, line 2: text must be a str, not null; --errors replace makes it an empty one$"),
+    ("'none*.txt' 300", r"^error: No such file or directory: 'none\*\.txt'$"),
+    ("many 300", r"^error: many is a folder; name its files \(many/\*\.parquet\)$"), ("hidden 300", r"\(hidden/\*\.jsonl\.gz\)$"),
+    # what can't go with a saved model
+    *[(f"--show low {option}", f"'{option.split()[0][2:].replace('-', '_')}' is not an option here; the options are ")
+      for option in ("--min-word-count 2", "--min-frequency 2", "--pattern o200k", "--errors replace", "--workers 2")],
+    ("--show low --explain 3", "--show"), ("--show low --encode ids.npy", "--show"), ("--show low c.txt 300", "--show"),
+    ("--show low --special-token <x>", "special"), ("--show low --no-special-tokens", "special"),
+    ("--show low\udcff --model saved", "surrogates"),
+    *[(f"c.txt --encode ids.npy {option} --model saved", text) for option, text in (
+        ("--pattern o200k", "'pattern' is not an option here"), ("--special-token <y>", "special"), ("--no-special-tokens", "special"),
+        ("--min-frequency 2", "'min_frequency' is not"), ("300", "--encode"), ("--explain 3", "--encode"),
+    )],
+    ("c.txt --encode ids.npy --model none", "none"), ("missing.txt --encode ids.npy --model saved", "missing.txt"),
 ])  # fmt: skip
-def test_bad_command_lines_end_with_one_line_and_status_2(error, arguments, text):
-    os.mkdir("docs")
-    Path("c.txt").write_bytes(b"hello")
-    Path("latin1").write_bytes(b"h\xe9llo")
-    for name in ("my.gz", "packed"):
-        Path(name).write_bytes(b"\x1f\x8b\x08\x00")
+def test_bad_command_lines_end_with_one_line_and_status_2(error, files, arguments, text):
+    shutil.copytree(files, ".", dirs_exist_ok=True)
+    everything = lambda: {path: path.is_file() and path.read_bytes() for path in Path().rglob("*")}  # noqa: E731
+    before = everything()
     message = error(*shlex.split(arguments))
     assert regex.search(text, message) and "Errno" not in message, message
-    assert sorted(os.listdir()) == ["c.txt", "docs", "latin1", "my.gz", "packed", "words.txt"]
+    assert everything() == before
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with files that can't be read, others, and a model, for the command lines above."""
+    folder = tmp_path_factory.mktemp("files")
+    for name in ("docs", "many", "hidden"):
+        (folder / name).mkdir()
+    contents = {
+        "c.txt": b"hello", "latin1": b"h\xe9llo", "my.gz": b"\x1f\x8b\x08\x00", "packed": b"\x1f\x8b\x08\x00",
+        "rows.jsonl": b'{"text": "low"}\n{"text": null}\n', "many/a.parquet": b"", "many/b.parquet": b"", "many/c.txt": b"",
+        "hidden/.hidden": b"", "hidden/d.jsonl.gz": b"",
+    }  # fmt: skip
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    Tokenizer.train(texts=["low lower"], vocab_size=262).save(folder / "saved")
+    return folder
 
 
 @only_python
-def test_a_folder_is_refused_with_a_pattern_of_what_is_in_it(error):
-    for name in ("a.parquet", "b.parquet", "c.txt", ".hidden", "d.jsonl.gz"):
-        Path("docs").mkdir(exist_ok=True)
-        Path("docs", name).touch()
-    assert error("docs", 300) == f"error: docs is a folder; name its files ({Path('docs', '*.parquet')})"
-    for name in ("a.parquet", "b.parquet", "c.txt"):
-        Path("docs", name).unlink()
-    assert f"({Path('docs', '*.jsonl.gz')})" in error("docs", 300)
-    with pytest.raises(ValueError, match=r"^docs is a folder; name its files: glob\.glob\('docs.\*\.jsonl\.gz'\)$"):
-        training.train_bpe("docs", 300)
+def test_a_folder_is_refused_with_a_pattern_of_what_is_in_it(files):
+    with pytest.raises(ValueError, match=r"hidden is a folder; name its files: glob\.glob\('.*hidden.\*\.jsonl\.gz'\)$"):
+        training.train_bpe(files / "hidden", 300)
 
 
 @only_python
-def test_patterns_that_the_shell_left_are_expanded(main, error):
+def test_patterns_that_the_shell_left_are_expanded(main):
     for name, text in {"b.txt": "low", "a.txt": "er", "[x].txt": "x"}.items():
         Path(name).write_text(text)
     assert main("words.txt", 300, "--model", "model", "--quiet")[0] == 0
     assert main("[ab].txt", "[x].txt", "--encode", "ids.npy", "--model", "model", "--quiet")[0] == 0
     assert Tokenizer.load("model").decode(read_ids("ids.npy")[1]) == "erlowx"
-    assert error("none*.txt", 300) == "error: No such file or directory: 'none*.txt'"
+
+
+@only_python
+@pytest.mark.skipif(os.name == "nt", reason="no file name has a newline there")
+def test_a_newline_in_a_file_name_is_escaped(error):
+    Path("a\nb.txt").write_bytes(b"\xff")
+    assert r"error: a\nb.txt: not valid UTF-8 at byte 0" in error("a\nb.txt", "300")
 
 
 @only_python
@@ -861,18 +871,6 @@ def test_a_table_as_text_is_a_note(main):
     status, _, stderr = main("a.csv", 260)
     assert status == 0 and regex.search(r"note +a\.csv was read as plain text, with all columns; .*--column text\n", stderr)
     assert "note" not in main("words.txt", 260)[2]
-
-
-@only_python
-def test_messages_name_the_option_of_the_shell(error):
-    Path("a.jsonl").write_text('{"text": "low"}\n{"text": null}\n')
-    assert error("a.jsonl", 300) == "error: a.jsonl, line 2: text must be a str, not null; --errors replace makes it an empty one"
-
-
-@pytest.mark.skipif(os.name == "nt", reason="no file name has a newline there")
-def test_a_newline_in_a_file_name_is_escaped(error):
-    Path("a\nb.txt").write_bytes(b"\xff")
-    assert r"error: a\nb.txt: not valid UTF-8 at byte 0" in error("a\nb.txt", "300")
 
 
 @only_python

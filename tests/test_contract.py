@@ -17,7 +17,7 @@ import pytest
 
 import bpe
 import bpe_more
-from shared import CORPORA
+from shared import CORPORA, ENGINES
 from test_bpe import CORPUS, END, FIXTURE, PART, TRICKY, random_text
 
 PATTERNS = [*bpe.PATTERNS, r"\s?\w+|\s+|[^\w\s]+"]
@@ -386,8 +386,13 @@ def test_odd_input_that_bpe_accepts_has_the_same_result(tmp_path, monkeypatch, n
     assert more_warnings >= no_error[1]  # bpe_more also warns of what may be a mistake
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_odd_input_that_bpe_refuses_has_the_same_class_of_error(tmp_path, monkeypatch, name):
+REACH_THE_ENGINE = "text", "counts", "encode", "a batch", "a stream", "a byte"  # the others are refused before
+
+
+@pytest.mark.parametrize("engine, name", [
+    (engine, name) for name in REFUSED for engine in (ENGINES if name.startswith(REACH_THE_ENGINE) else ENGINES[:1])
+], indirect=["engine"])  # fmt: skip
+def test_odd_input_that_bpe_refuses_has_the_same_class_of_error(tmp_path, monkeypatch, engine, name):
     monkeypatch.setattr(bpe, "learn_merges", None)  # it is refused before the work
     plain_error, more_error = (error for _, error, _ in outcomes(REFUSED[name], tmp_path, monkeypatch))
     if name in OTHER_CLASS:

@@ -449,20 +449,6 @@ def test_tables_of_several_threads_are_merged_once():
 
 
 @only_c
-def test_words_in_the_order_of_a_table_are_added_as_fast_as_in_any_other():
-    """With the same secret, those of one table would all belong into the first slots of another: 20 times as long."""
-    counts = training.count_words(texts=[" ".join(map(str, range(200_000)))])
-    shuffled = list(counts)
-    random.Random(1).shuffle(shuffled)
-    seconds = []
-    for words in (list(counts), shuffled):
-        start = time.perf_counter()
-        C.words((), "gpt2").add((word, 1) for word in words)
-        seconds.append(time.perf_counter() - start)
-    assert seconds[0] < 5 * seconds[1] + 0.1
-
-
-@only_c
 def test_the_summary_names_the_engine_that_encoded(main):
     vocab, merges = trained(300)
     Tokenizer(vocab, merges, [END]).save("model")

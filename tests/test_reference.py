@@ -162,6 +162,7 @@ def start_training(large, at_work=True):
     children = []
     while len(children) < 2 or (at_work and not all(int((state_of(child) or [0] * 12)[11]) > 5 for child in children)):
         assert run.poll() is None
+        time.sleep(0.002)
         children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
     return run, children
 

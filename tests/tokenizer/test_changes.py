@@ -4,6 +4,7 @@ fuzz_changes.py has the oracle, and does more of the same: `python tests/fuzz_ch
 """
 
 import collections
+import functools
 import json
 import random
 import time
@@ -19,13 +20,20 @@ from bpe_more import choices, training
 from bpe_more.patterns import steps
 from bpe_more.tokenizer import Tokenizer
 from fuzz_changes import check_extension, encode_by_rank, extend_by_definition
+from shared import only_python
 from test_bpe import END, FIXTURE, HERE, PART, need
 
 TEXT = FIXTURE[:40_000]
 
 
+@functools.cache
+def model(size, specials):
+    """(vocab, merges), which are the same in both engines."""
+    return training.train_bpe(texts=[TEXT], vocab_size=size, special_tokens=specials)
+
+
 def trained(size, specials=(END,)):
-    return Tokenizer.train(texts=[TEXT], vocab_size=size, special_tokens=specials)
+    return Tokenizer(*model(size, tuple(specials)), specials)
 
 
 def merged(tokenizer):
@@ -528,6 +536,7 @@ def test_the_settings_of_a_snapshot_of_a_hub_whose_files_are_links_come_along(ma
     assert json.loads(Path("new/tokenizer_config.json").read_text())["model_max_length"] == 77
 
 
+@only_python
 @pytest.mark.parametrize("arguments, text", [
     (["10000", "--extend", "old"], "the number of new tokens, such as +10000 or +10k, not '10000'"),
     (["--extend", "old"], "the number of new tokens"), (["+0", "--extend", "old"], "not '+0'"),

@@ -1,6 +1,7 @@
 """The class Tokenizer: encoding one text, batches and streams; decoding; threads and interruptions."""
 
 import concurrent.futures
+import contextlib
 import copy
 import decimal
 import functools
@@ -772,28 +773,33 @@ def test_threads_share_a_tokenizer_and_a_folder(tmp_path):
     assert not list(tmp_path.glob("*.tmp")) and model_in(tmp_path) == ({0: b"a"}, [])
 
 
-def is_of_engine(path):
-    """Whether a file has code that runs between a call of a Tokenizer and C."""
-    return os.path.basename(path) in ("bpe.py", "build_ffi.py") or os.path.join("bpe_more", "engine") in path
+@contextlib.contextmanager
+def traced(interrupt):
+    """Call interrupt(event) between any two instructions of the files that are between a call of a Tokenizer and C."""
+
+    def trace(frame, event, argument):
+        path = frame.f_code.co_filename
+        if os.path.basename(path) not in ("bpe.py", "build_ffi.py") and os.path.join("bpe_more", "engine") not in path:
+            return None
+        frame.f_trace_opcodes = True
+        interrupt(event)
+        return trace
+
+    tracer = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(tracer)
 
 
 def test_a_signal_handler_that_encodes_does_not_change_the_call_that_it_interrupts():
-    """A handler, or __del__, can run between any two lines; a trace function runs between all of them."""
+    """A handler, or __del__, can run between any two instructions."""
     tokenizer, text = Tokenizer(*trained(2000), [END]), f"The ferry was late again.{END}"
-    expected, interruptions, tracer = tokenizer.encode(text), [], sys.gettrace()
-
-    def interrupt(frame, event, argument):
-        if not is_of_engine(frame.f_code.co_filename):
-            return None
-        interruptions.append(tokenizer.encode("12345 " * 20))
-        return interrupt
-
+    expected, interruptions = tokenizer.encode(text), []
     for encode in (tokenizer.encode, lambda text: list(tokenizer.encode_iterable([text]))):
-        sys.settrace(interrupt)
-        try:
+        with traced(lambda event: interruptions.append(tokenizer.encode("12345 " * 5))):
             ids = encode(text)
-        finally:
-            sys.settrace(tracer)
         assert ids == expected and len(interruptions) > 3
 
 
@@ -801,37 +807,27 @@ def test_a_signal_handler_that_encodes_does_not_change_the_call_that_it_interrup
 @pytest.mark.parametrize("batch", [False, True])
 def test_ctrl_c_between_any_two_instructions_leaves_a_tokenizer_that_gives_the_same_ids(batch):
     """C never points to a cache that Python may free: the next short text would be looked up in freed memory."""
-    tokenizer, texts, tracer = Tokenizer(*trained(2000), [END]), ["The ferry", PART[:5000]], sys.gettrace()
+    tokenizer, texts = Tokenizer(*trained(2000), [END]), ["The ferry", PART[:5000]]
     expected = list(map(tokenizer.encode, texts))
     encoder = tokenizer.encoder
-    interrupted = 0
-
-    def interrupt(frame, event, argument):
-        nonlocal left
-        if not is_of_engine(frame.f_code.co_filename):
-            return None
-        frame.f_trace_opcodes = True
-        left -= event == "opcode"
-        if not left:
-            raise KeyboardInterrupt
-        return interrupt
-
     for first in itertools.count(1):
-        left = first
+        instructions = iter(range(first))
+
+        def interrupt(event):
+            if event == "opcode" and next(instructions, None) is None:  # noqa: B023 (called at once)
+                raise KeyboardInterrupt
+
         try:
-            sys.settrace(interrupt)
-            tokenizer.encode_batch(texts) if batch else tokenizer.encode(texts[1])
+            with traced(interrupt):
+                tokenizer.encode_batch(texts) if batch else tokenizer.encode(texts[1])
+            break
         except KeyboardInterrupt:
-            interrupted += 1
-        finally:
-            sys.settrace(tracer)
+            pass
         kept = [call.cache for call in encoder.calls]
         assert encoder.for_lists.cache in [C.ffi.NULL, *kept], f"instruction {first}"
         assert gc.isenabled(), f"instruction {first}"
         assert list(map(tokenizer.encode, texts)) == expected
-        if left > 0:
-            break
-    assert interrupted > 100
+    assert first > 100
 
 
 @only_python

@@ -224,23 +224,6 @@ def test_a_named_pattern_that_is_new_or_changed_since_the_build_has_its_own_word
 # --- finding and building it -----------------------------------------------------------------------------------------
 
 
-def test_a_copy_inside_a_package_trains_with_a_library_next_to_it_or_says_that_it_has_none(tmp_path, engine):
-    package = tmp_path / "course" / "basics"
-    package.mkdir(parents=True)
-    for file in [ROOT / "bpe.py"] + ([ROOT / "build_ffi.py", *ROOT.glob("_bpe_fast*.*")] if engine == "c" else []):
-        shutil.copy(file, package)
-    arguments = f"{str(CORPUS)!r}, 300, engine={engine!r}"
-    script = f"from course.basics.bpe import train_bpe; print(len(train_bpe({arguments})[1]))"
-    result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, timeout=60)
-    assert result.stdout == b"44\n", result
-    command = [sys.executable, package / "bpe.py", CORPUS, "300", "--model", tmp_path / "model"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0 and f"saved    {tmp_path / 'model'}\n" in result.stderr, result
-    if engine == "python":
-        result = subprocess.run([*command, "--engine", "c"], capture_output=True)
-        assert result.returncode == 2 and "engine 'c' can't be used: build_ffi.py, which" in one_line(result.stderr)
-
-
 @pytest.fixture
 def program(words_txt):
     """program("-c", ...) runs Python in a folder with copies of the sources and the library."""
@@ -393,7 +376,7 @@ def test_everything_inside_another_package_learns_in_c(tmp_path):
     for path in ROOT.glob("_bpe_fast*"):
         shutil.copy(path, package)
     (tmp_path / "build_ffi.py").write_text("raise SystemError('another project')")
-    script = "from course import bpe; print(len(bpe.train_bpe(texts=['low lower'], vocab_size=260)[1]), bpe.find_engine()[1])"
+    script = "from course import bpe; print(len(bpe.train_bpe(texts=['low lower'], vocab_size=260, engine='c')[1]), bpe.find_engine()[1])"
     result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert result.stdout == "4 C only learns: `import build_ffi` does not find the one next to bpe.py\n", result
 

@@ -472,10 +472,9 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error(tmp_path, monk
 
 
 @only_python
-def test_two_threads_that_start_workers_leave_none_after_a_kill(tmp_path):
+def test_two_threads_that_start_workers_leave_none_after_a_kill(cut, monkeypatch):
     """While one thread starts its workers, the other waits: their connections would stay open in each other's."""
-    order = []
-    lock = bpe.STARTING
+    order, lock = [], bpe.STARTING
 
     class Lock:
         def __enter__(self):
@@ -486,16 +485,12 @@ def test_two_threads_that_start_workers_leave_none_after_a_kill(tmp_path):
             order.append("has started")
             lock.release()
 
-    bpe.STARTING, before = Lock(), bpe.SLICE_BYTES
-    bpe.SLICE_BYTES = 20_000
-    try:
-        threads = [threading.Thread(target=bpe.count_words, args=[CORPUS], kwargs={"workers": 2}) for _ in range(2)]
+    cut(20_000)
+    monkeypatch.setattr(bpe, "STARTING", Lock())
+    threads = [threading.Thread(target=bpe.count_words, args=[CORPUS], kwargs={"workers": 2}) for _ in range(2)]
+    for call in (threading.Thread.start, threading.Thread.join):
         for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        bpe.STARTING, bpe.SLICE_BYTES = lock, before
+            call(thread)
     assert order == ["starts", "has started"] * 2
 
 

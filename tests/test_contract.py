@@ -18,7 +18,7 @@ import pytest
 import bpe
 import bpe_more
 from shared import CORPORA, ENGINES
-from test_bpe import CORPUS, END, FIXTURE, PART, TRICKY, random_text
+from test_bpe import END, FIXTURE, PART, TRICKY, random_text
 
 PATTERNS = [*bpe.PATTERNS, r"\s?\w+|\s+|[^\w\s]+"]
 SPECIALS = [[], [END], ["<a>", "<a><b>", "b><", "the"]]
@@ -29,12 +29,12 @@ def corpora():
     """{name: text} of several kinds; larger ones, of real text, if they are at hand."""
     rng = random.Random(5)
     texts = {
-        "fixture": FIXTURE[:9000],
-        "scripts": PART[:9000],
-        "random": random_text(rng, [*TRICKY, "the", " the", END, "<a>", "b>"], 4_000),
-        "letters": "ab" * 2_000 + " " + "c" * 2_000,
-        "lines": "\r\n".join(random_text(rng, "low er", 30) for _ in range(250)),
-        "special tokens": random_text(rng, ["<a>", "<a><b>", "b><", END, "the", " low", "1 ", "\n"], 2_000),
+        "fixture": FIXTURE[:5000],
+        "scripts": PART[:5000],
+        "random": random_text(rng, [*TRICKY, "the", " the", END, "<a>", "b>"], 2_500),
+        "letters": "ab" * 1_000 + " " + "c" * 1_000,
+        "lines": "\r\n".join(random_text(rng, "low er", 30) for _ in range(150)),
+        "special tokens": random_text(rng, ["<a>", "<a><b>", "b><", END, "the", " low", "1 ", "\n"], 1_200),
     }
     for name in ("novels", "languages", "zh", "code", "tinystories_2M") if CORPORA else ():
         with open(Path(CORPORA) / f"{name}.txt", "rb") as file:
@@ -48,10 +48,10 @@ WITH_SPECIAL_TOKENS = "fixture", "random", "special tokens"
 
 @pytest.fixture
 def small_slices(monkeypatch, cut):
-    """Make both read slices of about 1.3 KB, so that there is work for several workers, and many cuts."""
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 1300)
-    monkeypatch.setattr(bpe, "WINDOW", 300)
-    cut(1300, 300)
+    """Make both read slices of about 700 bytes, so that there is work for several workers, and many cuts."""
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 700)
+    monkeypatch.setattr(bpe, "WINDOW", 200)
+    cut(700, 200)
 
 
 EXTRA = "tokenizer_config.json", "special_tokens_map.json"  # bpe_more writes them, too, for transformers
@@ -110,7 +110,7 @@ def test_counts_merges_ids_and_files_are_the_same(small_slices, tmp_path, engine
 def test_each_loads_models_of_the_other(tmp_path, pattern):
     specials = [END, "<a>"]
     for module in MODULES:
-        module.Tokenizer.train(CORPUS, 400, specials, pattern=pattern).save(tmp_path / module.__name__)
+        module.Tokenizer.train(texts=[PART], vocab_size=400, special_tokens=specials, pattern=pattern).save(tmp_path / module.__name__)
     assert files_in(tmp_path / "bpe") == files_in(tmp_path / "bpe_more")
     assert sorted(files_in(tmp_path / "bpe")) == ["merges.txt", "tokenizer.json", "vocab.json"]
     ids = bpe.Tokenizer.load(tmp_path / "bpe").encode(PART)

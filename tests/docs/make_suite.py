@@ -170,8 +170,8 @@ def without_ties(texts, special_tokens, merges_wanted, pattern):
     """
     texts = list(texts)
     while True:
-        merges, untied = train(count(texts, special_tokens, pattern), merges_wanted)
-        if untied >= min(UNTIED, len(merges)):
+        merges, untied = train(count(texts, special_tokens, pattern), min(UNTIED, merges_wanted))
+        if untied == len(merges):
             return texts
         try:
             text = b"".join(merges[untied]).decode()

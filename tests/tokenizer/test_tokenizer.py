@@ -661,9 +661,9 @@ def test_a_stream_is_lazy_and_takes_little_memory(errors):
     ids = tokenizer.encode_iterable((seen.append(1) or "some words and more words\n" for _ in itertools.count()), errors)
     assert [next(ids) for _ in range(5)] and len(seen) < 50  # about 1 KB
     tracemalloc.start()
-    for _ in itertools.islice(ids, 300_000):
+    for _ in itertools.islice(ids, 200_000):
         pass
-    assert tracemalloc.get_traced_memory()[1] < 2_200_000  # the text, or a list of the ids, takes more
+    assert tracemalloc.get_traced_memory()[1] < 1_900_000  # the text, or a list of the ids, takes more
     tracemalloc.stop()
 
 
@@ -837,6 +837,13 @@ def test_a_normal_form_without_any_split_is_a_pattern():
     assert tokenizer.encode("e\u0301") == [0xC3, 0xA9]
 
 
+@functools.cache
+def of_many_scripts():
+    """(vocab, merges) of a text whose characters change in normal forms, next to letters."""
+    text = random_text(random.Random(9), [" a", "a", "b", "é", "字", "가", "ка"], 9000)
+    return training.train_bpe(None, 400, texts=[text])
+
+
 @pytest.mark.parametrize("form", ["NFC", "NFKC"])
 @pytest.mark.parametrize("specials, normalized", [
     ([], []), ([END, "<end>"], []), (["<EOT>", "TM", "\u1161"], []), ([], ["<EOT>", "TM"]), (["<EOT>", "a é"], ["OT", "  "]),
@@ -846,8 +853,7 @@ def test_texts_of_a_slice_are_normalized_between_special_tokens_like_each_piece_
     """Normalizing may make a special token, and two kinds of them may overlap."""
     rng = random.Random(f"{form} {specials}")
     alphabet = [*FORMS, *specials, *normalized, *"ab.<>OT", " ", "\n", "＜end＞", "ＴM", "\u0301"]
-    text = random_text(rng, [" a", "a", "b", "é", "字", "가", "ка"], 9000)
-    vocab, merges = training.train_bpe(None, 400, texts=[text], engine="python", workers=1)
+    vocab, merges = of_many_scripts()
     tokenizer = Tokenizer(vocab, tuple(merges), [*specials, *normalized], (form, "qwen2"), normalized=normalized)
     found_in_pieces = tokenizer.with_only(normalized, "qwen2")
 
@@ -858,7 +864,7 @@ def test_texts_of_a_slice_are_normalized_between_special_tokens_like_each_piece_
             ids += [tokenizer.special_ids[piece]] if number % 2 else found_in_pieces.encode(normal)
         return ids
 
-    for size in (1, 3, 200):
+    for size in (1, 3, 100):
         texts = [random_text(rng, alphabet, rng.choice([2, 8, 30])) for _ in range(size)]
         texts += [random_text(rng, [*alphabet, *"abc\n" * 50], 11_000)]  # a long one is normalized by lines
         expected = list(map(by_definition, texts))

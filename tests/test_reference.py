@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 import regex
 
-from shared import load_elsewhere
+from shared import load_elsewhere, on_a_terminal
 from test_bpe import (  # noqa: F401 (fixtures)
     CORPUS,
     END,
@@ -404,19 +404,12 @@ def test_fewer_tokens_than_asked_is_a_note_and_main_leaves_the_process_as_it_was
 
 @only_python
 def test_progress_is_shown_on_a_terminal_and_not_in_a_file(tmp_path):
-    pty = pytest.importorskip("pty")
+    pytest.importorskip("pty")
     (tmp_path / "corpus.txt").write_text(FIXTURE * 5, encoding="utf-8")
     command = [sys.executable, str(ROOT / "bpe.py"), "corpus.txt", "300", "--engine", "python"]
     assert b"\r" not in subprocess.run(command, capture_output=True, cwd=tmp_path, timeout=60).stderr
-    ours, theirs = pty.openpty()
-    run = subprocess.Popen(command, stderr=theirs, cwd=tmp_path)
-    os.close(theirs)
-    shown = b""
-    with contextlib.suppress(OSError):  # the end, on Linux
-        while block := os.read(ours, 10_000):
-            shown += block
-    os.close(ours)
-    assert run.wait(timeout=60) == 0 and regex.search(rb"\rbytes counted: [\d,]+ of [\d,]+\r", shown)
+    status, shown = on_a_terminal(command, cwd=tmp_path)
+    assert status == 0 and regex.search(r"\rbytes counted: [\d,]+ of [\d,]+\r", shown)
 
 
 @only_python

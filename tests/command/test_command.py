@@ -1,7 +1,6 @@
 """The command line: options, output, errors, signals, and streams that are closed or full."""
 
 import array
-import contextlib
 import io
 import itertools
 import json
@@ -30,6 +29,7 @@ from shared import (
     contents,
     model_in,
     naive_counts,
+    on_a_terminal,
     one_line,
     only_c,
     only_python,
@@ -710,24 +710,11 @@ def test_the_progress_says_which_file_of_data_is_read(words_txt, monkeypatch):
 @pytest.mark.parametrize("columns", [40, 0])
 def test_a_line_of_progress_is_never_wider_than_the_terminal(words_txt, columns):
     """0 columns: a terminal that doesn't tell, as some serial ones."""
-    import fcntl
-    import pty
-    import struct
-    import termios
-
-    main_end, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     arguments = [CORPUS, 300, "--workers", 1, "--engine", "python", "--model", "model"]
-    process = subprocess.Popen(command_line(*arguments), stderr=terminal)
-    os.close(terminal)
-    shown = b""
-    with contextlib.suppress(OSError), os.fdopen(main_end, "rb", buffering=0) as stream:  # EIO: all have closed it
-        while block := stream.read(4096):
-            shown += block
-    assert process.wait(timeout=60) == 0
-    lines = shown.decode().partition("read  ")[0].split("\r") + regex.findall("learning[^\r]*", shown.decode())
+    status, shown = on_a_terminal(command_line(*arguments), columns)
+    lines = shown.partition("read  ")[0].split("\r") + regex.findall("learning[^\r]*", shown)
     lines = [line.removesuffix("\x1b[K") for line in lines if line.endswith("\x1b[K")]
-    assert any(line.startswith("counting words") for line in lines) and any("learning" in line for line in lines)
+    assert status == 0 and any(line.startswith("counting words") for line in lines) and any("learning" in line for line in lines)
     assert max(map(len, lines)) < (columns or 80) and "\x1b" not in "".join(lines)
 
 

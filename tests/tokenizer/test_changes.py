@@ -498,7 +498,7 @@ def test_a_size_that_can_not_be_reached_is_an_error():
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with a model, old, that has roles and a template; and a text."""
+    """The current folder, with a model, old, that has roles and a template; and a text."""
     trained(300, [END, "<|user|>"]).save(tmp_path / "old", eos_token=END, chat_template="{{ messages }}")
     config = json.loads((tmp_path / "old/tokenizer_config.json").read_text())
     (tmp_path / "old/tokenizer_config.json").write_text(json.dumps({**config, "model_max_length": 77}))
@@ -506,8 +506,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_the_command_line_extends_a_model_and_its_roles_come_along(main, folder, monkeypatch):
-    monkeypatch.chdir(folder)
+def test_the_command_line_extends_a_model_and_its_roles_come_along(main, folder):
     before = {path.name: path.read_bytes() for path in (folder / "old").iterdir()}
     status, _, log = main("text.txt", "+100", "--extend", "old", "--model", "new")
     assert status == 0, log
@@ -524,8 +523,7 @@ def test_the_command_line_extends_a_model_and_its_roles_come_along(main, folder,
     assert f"{n_bytes / n_after:.2f} bytes per token in these pre-tokens, {n_bytes / n_before:.2f} before" in log
 
 
-def test_the_settings_of_a_snapshot_of_a_hub_whose_files_are_links_come_along(main, folder, monkeypatch):
-    monkeypatch.chdir(folder)
+def test_the_settings_of_a_snapshot_of_a_hub_whose_files_are_links_come_along(main, folder):
     for name in ("snapshot", "blobs"):
         Path(name).mkdir()
     for path in Path("old").iterdir():
@@ -548,15 +546,13 @@ def test_the_settings_of_a_snapshot_of_a_hub_whose_files_are_links_come_along(ma
     (["+10k", "--extend", "old/tokenizer.json", "--model", "link"], "--model must name another folder"),
     (["+10k", "--extend", "missing"], "No such file or folder"), (["+10k", "--extend", "old", "--explain", "3"], "not allowed with"),
 ])  # fmt: skip
-def test_what_the_command_line_refuses(error, folder, monkeypatch, arguments, text):
-    monkeypatch.chdir(folder)
+def test_what_the_command_line_refuses(error, folder, arguments, text):
     (folder / "link").symlink_to("old")
     assert text in error("text.txt", *arguments)
     assert not (folder / "bpeModel").exists()
 
 
-def test_notes_name_separators_and_ids_of_32_bits(main, folder, monkeypatch):
-    monkeypatch.chdir(folder)
+def test_notes_name_separators_and_ids_of_32_bits(main, folder):
     (folder / "text.txt").write_text("<|user|>hello<|assistant|> hello<|eot|>\n" * 3)
     tokens = {**dict(enumerate(bpe.BYTES)), 2**16 - 3: b"xy", 2**16 - 2: b"<|user|>"}
     Tokenizer(tokens, [(b"x", b"y")], ["<|user|>"]).save("large")
@@ -567,8 +563,7 @@ def test_notes_name_separators_and_ids_of_32_bits(main, folder, monkeypatch):
     assert "uint32" not in log and "500 requested, but no other pair has a count of 1 or more" in log
 
 
-def test_files_of_a_third_model_are_not_mixed_in(error, folder, monkeypatch):
-    monkeypatch.chdir(folder)
+def test_files_of_a_third_model_are_not_mixed_in(error, folder):
     (folder / "new").mkdir()
     (folder / "new/special_tokens_map.json").write_text("{}")
     assert "special_tokens_map.json is of another model" in error("text.txt", "+5", "--extend", "old", "--model", "new")

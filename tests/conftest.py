@@ -1,5 +1,6 @@
 """Fixtures for the tests in this folder: those of shared.py, and two that several files use."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -8,6 +9,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from shared import ENGINES, choose_engine, cut, main, train, words_txt  # noqa: F401 (fixtures)
 from test_bpe import PART
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk():
+    """What fsync does shows only after a power cut; tests of its errors replace it once more."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda file: None)
+        yield
 
 
 @pytest.fixture(params=ENGINES)

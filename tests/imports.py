@@ -78,16 +78,10 @@ def drawing():
     for name, imported in found.items():
         rooms.setdefault(room_of(name), set()).update(room_of(other) for other in imported)
     rooms = {room: imported - {room} for room, imported in rooms.items()}
-    return rows(rooms, "room")
-
-
-def rows(imported, title):
-    """A row for each name, the last one first."""
-    order = in_order(imported)
-    lines = [f"{title:14} imports"]
-    for number, name in reversed([*enumerate(order, 1)]):
-        cells = "".join(f"{other:3}" if order[other - 1] in imported[name] else "  ." for other in range(1, number))
-        lines.append(f"{number:2} {name:14}{cells}".rstrip())
+    order, lines = in_order(rooms), ["room           imports"]
+    for number, room in reversed([*enumerate(order, 1)]):
+        cells = "".join(f"{other:3}" if order[other - 1] in rooms[room] else "  ." for other in range(1, number))
+        lines.append(f"{number:2} {room:14}{cells}".rstrip())
     return "\n".join(lines) + "\n"
 
 

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import os
+import subprocess
 import sys
 import time
 import unicodedata
@@ -24,6 +25,8 @@ import bpe
 import bpe_more
 from bpe_more import choices, command
 from bpe_more.corpus import reading, slicing
+
+choices.find_engine()  # it keeps the first answer, which must not be that of a test that replaces bpe.find_engine
 
 # `python -m bpe_more` works in any folder
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -181,6 +184,24 @@ def wait_for(event, seconds=30):
             if event():
                 return
         time.sleep(0.01)
+
+
+def on_a_terminal(command, columns=80, **options):
+    """Run a command whose standard error is a terminal of this width; return its status, and what was shown."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(command, stderr=terminal, **options)
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as stream:  # EIO: all have closed it
+        while block := stream.read(4096):
+            shown += block
+    return process.wait(timeout=60), shown.decode()
 
 
 def one_line(stderr):

@@ -31,35 +31,17 @@ from shared import FORMS, KNOWN, NOT_IN_C, C, edit, one_line, only_c, only_pytho
 from test_bpe import (
     CORPUS,
     END,
-    GPT2,
     HERE,
     PART,
     ROOT,
     TRICKY,
     copy_sources,
-    naive_encoder,
     naive_split,
     need,
     random_text,
     with_merges,
     words_of_the_fixture,
 )
-
-
-def test_both_encoders_have_the_same_methods():
-    tokenizer = Tokenizer(*trained(600), [END])
-    utf8 = f"The ferry was late. 字{END}".encode()
-    ids = naive_encoder(*trained(600), [END])(utf8.decode())
-    for encoder in (tokenizer.encoder, encoders.Encoder(tokenizer)):
-        assert encoder.encode_utf8(utf8) == ids
-        for kind, code in (("u2", "H"), ("u4", "I")):
-            for texts in ([], [utf8], [utf8 * 50, b"", utf8]):
-                parts = [ids * (len(text) // len(utf8)) for text in texts]
-                assert encoder.encode_texts(texts) == parts
-                data, ends = encoder.encode_texts(texts, kind)
-                assert array.array(code, data).tolist() == list(itertools.chain(*parts))
-                assert list(ends) == list(itertools.accumulate(map(len, parts)))
-
 
 # --- scanning --------------------------------------------------------------------------------------------------------
 
@@ -178,14 +160,14 @@ DEEPSEEK = (
 
 
 @only_c
-@pytest.mark.parametrize("pattern", [DEEPSEEK, ("NFC", *DEEPSEEK), ("NFKC", "qwen2"), ("NFC", r"\w+")])
+@pytest.mark.parametrize("pattern", [("NFC", *DEEPSEEK), ("NFKC", "qwen2"), ("NFC", r"\w+"), DEEPSEEK])
 @pytest.mark.parametrize("special_tokens", [[], [END, "<end>"], ["TM", "12"], ["é"]])
 def test_steps_and_normal_forms_are_counted_in_c_with_python_s_counts(tmp_path, cut, pattern, special_tokens):
     """Texts, and a file in slices of any size; normalizing may make a special token, which isn't one where words are counted."""
     rng, n_slices = random.Random(f"{pattern} {special_tokens}"), 0
     alphabet = [*FORMS, *TRICKY, *special_tokens, "中国", "カ・ナ", "1234", "ＴM", "＜end＞", ".a", "\n", " a"]
     options = choices.Options(pattern=pattern, special_tokens=tuple(special_tokens), workers=1).checked()
-    for _ in range(20):
+    for _ in range(12):
         texts = [random_text(rng, alphabet, rng.choice([0, 3, 300])) for _ in range(3)]
         expected = Counter(counting.count_texts([text.encode() for text in texts], options))
         assert training.count_words(texts=texts, special_tokens=special_tokens, pattern=pattern, engine="c") == expected
@@ -197,58 +179,21 @@ def test_steps_and_normal_forms_are_counted_in_c_with_python_s_counts(tmp_path, 
             corpus = reading.Corpus(path, None, options._replace(engine="c"))
             assert corpus.count().copy() == expected
             n_slices += corpus.n_slices
-    assert n_slices > 80
+    assert n_slices > 50
 
 
 @only_c
-def test_a_pattern_that_c_does_not_have_is_scanned_in_python_and_learned_in_c():
-    options = choices.Options(pattern=NOT_IN_C)
-    assert choices.scanning_engine(options) is None and choices.engine_for(options) is not None
-    assert C.pattern(NOT_IN_C)[1] == "("
-
-
-@only_c
-@pytest.mark.parametrize("pattern", bpe.PATTERNS)
-def test_the_automaton_proves_that_words_end_where_text_is_cut(pattern):
+def test_the_automaton_proves_that_words_end_where_text_is_cut():
     """For all characters: no two that WORD_END matches are of classes between which the automaton may not be cut."""
-    classes, rows = automaton.automaton_of(bpe.PATTERNS[pattern])
-    pairs, everything = machine.pairs_to_cut(rows), "".join(map(chr, range(0x110000)))
-    before = {classes[match.start()] for match in regex.finditer(r"[\p{L}\p{N}]", everything)}
-    after = {classes[match.start()] for match in regex.finditer(r"[^\p{L}\p{N}\p{M}']", everything)}
-    assert before and after and pairs >= set(itertools.product(before, after))
-    assert len(pairs) < (max(classes) + 1) ** 2 / 2  # it proves not everything
-
-
-BOUNDARY = "\ue000\ue001"
-
-
-def assert_scanned_as_regex_does(texts):
-    """Count the words of all texts at once, separated by a special token, and compare with regex on each."""
-    expected = Counter(itertools.chain.from_iterable(map(regex.compile(GPT2).findall, texts)))
-    assert words_in(BOUNDARY.join(texts), [BOUNDARY]) == expected
-
-
-@only_c
-def test_the_scanner_supports_every_code_point():
-    points = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE002)  # except surrogates and BOUNDARY
-    assert_scanned_as_regex_does([f"{point}a{point} {point}" for point in points[:0x3000]])
-    # runs of up to eight neighbors of one kind: no word may end inside a run
-    runs = regex.findall(r"\p{L}{1,8}|\p{N}{1,8}|\s{1,8}|[^\s\p{L}\p{N}]{1,8}", points)
-    assert "".join(runs) == points
-    assert_scanned_as_regex_does([f"{run}a{run}1{run}.{run} {run}" for run in runs])
-
-
-@only_c
-def test_the_scanner_on_all_short_strings_on_random_ones_and_around_the_end_of_a_window():
-    alphabet, rng = "a1's l\t\n\u00a0\u3000\u0301字😀<", random.Random(4)
-    for length in range(1, 5):
-        assert_scanned_as_regex_does(list(map("".join, itertools.product(alphabet, repeat=length))))
-    parts, texts = [*TRICKY, "'ve", "'re", "'t", "e", " "], []
-    assert_scanned_as_regex_does([random_text(rng, parts, rng.randint(0, 40)) for _ in range(10_000)])
-    for length, piece in itertools.product(range(40, 300), ["a", "1", " ", "\n", "\u3000", "字", ".", "é", "😀"]):
-        run, tail = piece * length, random_text(rng, TRICKY, 6)
-        texts += [run + tail, tail + run, " " + run, run[1:] + "'ll" + tail]
-    assert_scanned_as_regex_does(texts)
+    everything = "".join(map(chr, range(0x110000)))
+    sets = regex.fullmatch(r"\(\?r\)\(\?<=(.*)\)\(\?=(.*)\)", bpe.WORD_END).groups()
+    ends, begins = ([match.start() for match in regex.finditer(characters, everything)] for characters in sets)
+    for expression in bpe.PATTERNS.values():
+        classes, rows = automaton.automaton_of(expression)
+        pairs = machine.pairs_to_cut(rows)
+        before, after = ({classes[place] for place in places} for places in (ends, begins))
+        assert before and after and pairs >= set(itertools.product(before, after)), expression
+        assert len(pairs) < (max(classes) + 1) ** 2 / 2  # it proves not everything
 
 
 @only_c
@@ -277,33 +222,6 @@ def test_a_named_pattern_that_is_new_or_changed_since_the_build_has_its_own_word
 
 
 # --- finding and building it -----------------------------------------------------------------------------------------
-
-
-def test_a_copy_inside_a_package_trains_with_a_library_next_to_it_or_says_that_it_has_none(tmp_path, engine):
-    package = tmp_path / "course" / "basics"
-    package.mkdir(parents=True)
-    for file in [ROOT / "bpe.py"] + ([ROOT / "build_ffi.py", *ROOT.glob("_bpe_fast*.*")] if engine == "c" else []):
-        shutil.copy(file, package)
-    arguments = f"{str(CORPUS)!r}, 500, engine={engine!r}"
-    script = f"from course.basics.bpe import train_bpe; print(len(train_bpe({arguments})[1]))"
-    result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, timeout=60)
-    assert result.stdout == b"244\n", result
-    command = [sys.executable, package / "bpe.py", CORPUS, "300", "--model", tmp_path / "model"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0 and f"saved    {tmp_path / 'model'}\n" in result.stderr, result
-    if engine == "python":
-        result = subprocess.run([*command, "--engine", "c"], capture_output=True)
-        assert result.returncode == 2 and "engine 'c' can't be used: build_ffi.py, which" in one_line(result.stderr)
-
-
-@only_python
-def test_a_notebook_cell_has_no_file_and_trains(tmp_path):
-    source = (ROOT / "bpe.py").read_text(encoding="utf-8")
-    script = f"\nprint(len(train_bpe({str(CORPUS)!r}, 300)[1]), Tokenizer.train({str(CORPUS)!r}, 260).encode('a'))"
-    (tmp_path / "cell").write_text(source + script, encoding="utf-8")
-    command = [sys.executable, "-c", "exec(open('cell', encoding='utf-8').read())"]
-    result = subprocess.run(command, capture_output=True, cwd=tmp_path)
-    assert (result.stdout, result.stderr) == (b"44 [97]\n", b""), result
 
 
 @pytest.fixture
@@ -414,14 +332,6 @@ def test_six_files_alone_build_the_merge_loop_and_learn_with_it(six):
     assert (result.stdout, result.stderr) == ("243\n", "")
 
 
-@only_c
-def test_the_tests_of_six_files_alone_pass(six):
-    """Some of them; CI runs all."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_bpe.py", "-k", "textbook or the_c_engine"]
-    result = subprocess.run(command, cwd=six, capture_output=True, text=True, env={**os.environ, "BPE_REQUIRE_C": "1"})
-    assert result.returncode == 0 and regex.search(r"\d passed, ", result.stdout), result.stdout
-
-
 ALONE, LEARNS = "build_ffi.py, which builds it, is not next to bpe.py", "C only learns: bpe_more"
 STATES = {  # which files there are, the library's too, and why the engine isn't C
     "alone": ([], None, ALONE),
@@ -466,7 +376,7 @@ def test_everything_inside_another_package_learns_in_c(tmp_path):
     for path in ROOT.glob("_bpe_fast*"):
         shutil.copy(path, package)
     (tmp_path / "build_ffi.py").write_text("raise SystemError('another project')")
-    script = "from course import bpe; print(len(bpe.train_bpe(texts=['low lower'], vocab_size=260)[1]), bpe.find_engine()[1])"
+    script = "from course import bpe; print(len(bpe.train_bpe(texts=['low lower'], vocab_size=260, engine='c')[1]), bpe.find_engine()[1])"
     result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert result.stdout == "4 C only learns: `import build_ffi` does not find the one next to bpe.py\n", result
 
@@ -519,20 +429,6 @@ def test_tables_of_several_threads_are_merged_once():
     for use in (failing.copy, lambda: failing.scan_all([b"ab"]) or failing.totals(), lambda: failing.add([(b"a", 1)])):
         with pytest.raises(ValueError, match="used up"):
             use()
-
-
-@only_c
-def test_words_in_the_order_of_a_table_are_added_as_fast_as_in_any_other():
-    """With the same secret, those of one table would all belong into the first slots of another: 20 times as long."""
-    counts = training.count_words(texts=[" ".join(map(str, range(200_000)))])
-    shuffled = list(counts)
-    random.Random(1).shuffle(shuffled)
-    seconds = []
-    for words in (list(counts), shuffled):
-        start = time.perf_counter()
-        C.words((), "gpt2").add((word, 1) for word in words)
-        seconds.append(time.perf_counter() - start)
-    assert seconds[0] < 5 * seconds[1] + 0.1
 
 
 @only_c

@@ -6,11 +6,12 @@ import inspect
 import pytest
 import regex
 
+import bpe
 import bpe_more
 from bpe_more import choices, training
 from bpe_more.tokenizer import Tokenizer
 from shared import only_python, trained
-from test_bpe import CORPUS, END
+from test_bpe import CORPUS, END, FIXTURES
 
 
 @only_python
@@ -22,36 +23,50 @@ def test_train_bpe_describes_each_option(words_txt):
         assert regex.search(r"\btrain_bpe\b|Its docstring", call.__doc__), call
 
 
-@pytest.mark.parametrize("arguments, text", [
-    ({"vocab_size": 100, "special_tokens": []}, r"size 100 is too small; the minimum is 256 \(256 bytes \+ 0 spe"),
-    ({"vocab_size": 256}, r"size 256 is too small; the minimum is 257 \(256 bytes \+ 1 special token\)"),
+NOT_A_LIST = "^special_tokens must be a list"
+BAD_ARGUMENTS = [  # of train_bpe; what the error says, or what it says in bpe and in bpe_more
+    ({"vocab_size": 100, "special_tokens": []}, ("size 100 is too small; the minimum is 256", r"is 256 \(256 bytes \+ 0 spe")),
+    ({"vocab_size": 256}, ("size 256 is too small; the minimum is 257", r"is 257 \(256 bytes \+ 1 special token\)")),
     *[({"vocab_size": wrong}, f"vocab_size must be a positive integer, not {wrong!r}")
-      for wrong in (0, -5, "500", 500.0, None)],
+      for wrong in (0, -5, "500", 500.0, None, True)],
+    *[({"special_tokens": wrong}, NOT_A_LIST) for wrong in ("<a>", b"<a>", {"<a>"}, frozenset(["<a>"]), {"<a>": 1})],
     ({"special_tokens": ["<a>", ""]}, r"special token 2 \(''\) must be"),
     ({"special_tokens": ["<a>", "<b>", "<a>"]}, "duplicate special token among .*'<a>'"),
     *[({"special_tokens": [wrong]}, r"special token 1 \(" + regex.escape(repr(wrong)) + r"\)")
-      for wrong in ("a", b"<a>", ["<a>"])],
-    *[({"special_tokens": [wrong]}, "surrogates not allowed") for wrong in ("\ud800x", "\ud83d\ude00")],
+      for wrong in ("a", b"<a>", ["<a>"], 5, "a\ufffd")],
+    *[({"special_tokens": [wrong]}, ("special token 1 .*surrogates", "surrogates not allowed")) for wrong in ("\ud800x", "\ud83d\ude00")],
     ({"pattern": "(["}, r"pattern '\(\[' is not a valid regular expression: unterminated"),
     ({"pattern": "gtp2"}, r"unknown pattern 'gtp2'; the names are gpt2, cl100k, o200k, llama3, qwen2"),
     ({"pattern": ""}, "gpt2, cl100k, o200k"), ({"pattern": None}, "pattern"), ({"pattern": ["gpt2"]}, "pattern"),
+    ({"pattern": "(?r)a"}, "searches backward"), ({"pattern": "a{1,99999999999999999999}"}, "pattern"),
+    *[({"workers": wrong}, f"workers must be a positive integer, not {wrong!r}") for wrong in (0, 1.5, True)],
     *[({name: wrong}, f"{name} must be a positive integer, not {wrong!r}")
-      for name in ("workers", "min_frequency", "min_word_count") for wrong in (0, 1.5)],
+      for name in ("min_frequency", "min_word_count") for wrong in (0, 1.0, 1.5, True)],
     ({"color": 1}, r"^train_bpe\(\) got an unexpected keyword argument 'color'"),
     ({"errors": "ignore"}, "errors must be .*'strict'.*'replace'.*'ignore'"),
     ({"engine": "rust"}, "engine must be .*'rust'"),
     ({"input_path": None, "texts": ["a\ud800"]}, "position 1: surrogates not allowed"),
-    ({"input_path": None, "texts": ["a", "\ud83d"]}, r"texts\[1\]: .*surrogates not allowed; errors='replace' makes"),
+    ({"input_path": None, "texts": ["a", "\ud83d"]}, (r"texts\[1\]: .*surrogates not allowed$", "not allowed; errors='replace' makes")),
     *[({"input_path": None, "texts": ["a", wrong, "b"]}, f"must be a str, not {type(wrong).__name__}")
       for wrong in (b"b", None, 5)],
-    ({"input_path": None, "texts": "hello"}, "texts must be an iterable of strings"),
+    *[({"input_path": None, "texts": wrong}, "texts must be an iterable of strings") for wrong in ("hello", b"abc", {"train": ["abc"]})],
     ({"texts": ["a"]}, "pass either the path of a file or texts=..., and not both"), ({"input_path": None}, "pass either the path"),
-    *[({"vocab_size": 300, name: True}, f"{name} must be a positive integer, not True") for name in ("workers", "min_frequency")],
-    ({"min_frequency": 1.0}, "min_frequency must be a positive integer, not 1.0"),
-])  # fmt: skip
-def test_bad_arguments_are_errors_that_show_them(arguments, text):
-    with pytest.raises((ValueError, TypeError), match=text):
-        training.train_bpe(**{"input_path": CORPUS, "vocab_size": 300, "special_tokens": [END], **arguments})
+    ({"input_path": []}, "no file: the list of paths is empty"), ({"input_path": FIXTURES}, "is a folder; name its files"),
+]  # fmt: skip
+ONLY_MORE = {"min_frequency", "min_word_count", "errors"}
+
+
+@only_python
+@pytest.mark.parametrize("module", [bpe, bpe_more])
+@pytest.mark.parametrize("arguments, text", BAD_ARGUMENTS)
+def test_bad_arguments_are_errors_that_show_them_before_the_work(monkeypatch, module, arguments, text):
+    plain, more = text if isinstance(text, tuple) else (text, text)
+    if ONLY_MORE & arguments.keys():
+        plain = "unexpected keyword argument"
+    monkeypatch.setattr(bpe, "learn_merges", None)
+    kinds = TypeError if text == NOT_A_LIST else (ValueError, TypeError)
+    with pytest.raises(kinds, match=plain if module is bpe else more):
+        module.train_bpe(**{"input_path": CORPUS, "vocab_size": 300, "special_tokens": [END], **arguments})
 
 
 TRAINING = {"vocab_size": 300, "min_word_count": 2, "min_frequency": 3}

@@ -4,10 +4,11 @@
     python tests/docs/make_suite.py --check      fails if the file is not what this script writes
 
 docs/suite.md describes the format. Every expected value comes from the definition: train_by_definition and
-encode_by_definition of bpe.py, Part I, on words that a loop over each text finds, below. No engine takes part. All
+encode_by_definition of bpe.py, Part I, on the words of the oracle in test_bpe.py. No engine takes part. All
 sentences were written for this project.
 """
 
+import itertools
 import json
 import sys
 from collections import Counter
@@ -17,6 +18,7 @@ import regex
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import bpe
+from test_bpe import naive_split, naive_words
 
 OUTPUT = Path(__file__).resolve().parents[2] / "fixtures" / "suite.json"
 END = "<|endoftext|>"
@@ -137,30 +139,6 @@ FOR_GPT2 = [
 ]  # fmt: skip
 
 
-def pieces_of(text, special_tokens):
-    """Yield (text, whether it is a special token), the longest special token that matches at each place."""
-    begin = at = 0
-    while at < len(text):
-        special = max((token for token in special_tokens if text.startswith(token, at)), key=len, default="")
-        if special:
-            yield text[begin:at], False
-            yield special, True
-            begin = at = at + len(special)
-        else:
-            at += 1
-    yield text[begin:], False
-
-
-def words_in(text, special_tokens, pattern):
-    """Yield (word, whether it is a special token). Named patterns match all of a text."""
-    for piece, special in pieces_of(text, special_tokens):
-        if special:
-            yield piece, True
-        else:
-            for word in regex.findall(bpe.PATTERNS[pattern], piece):
-                yield word, False
-
-
 def rounds_without_ties(words, merges):
     """Return how many merges come before the first round in which several pairs have the greatest count."""
     for number, best in enumerate(merges):
@@ -173,7 +151,8 @@ def rounds_without_ties(words, merges):
 
 def count(texts, special_tokens, pattern):
     """Return {word: how often it occurs}."""
-    return Counter(word for text in texts for word, special in words_in(text, special_tokens, pattern) if not special)
+    counts = sum((naive_words(text, special_tokens, bpe.PATTERNS[pattern]) for text in texts), Counter())
+    return {b"".join(word).decode(): n for word, n in counts.items()}
 
 
 def train(counts, merges_wanted):
@@ -191,8 +170,8 @@ def without_ties(texts, special_tokens, merges_wanted, pattern):
     """
     texts = list(texts)
     while True:
-        merges, untied = train(count(texts, special_tokens, pattern), merges_wanted)
-        if untied >= min(UNTIED, len(merges)):
+        merges, untied = train(count(texts, special_tokens, pattern), min(UNTIED, merges_wanted))
+        if untied == len(merges):
             return texts
         try:
             text = b"".join(merges[untied]).decode()
@@ -213,13 +192,14 @@ def case_of(pattern, name, tests, texts, special_tokens, merges_wanted, probes):
     vocab = [bytes([byte]) for byte in range(256)] + [token.encode() for token in special_tokens]
     vocab += [left + right for left, right in merges]
     ids = {token: token_id for token_id, token in enumerate(vocab)}
+    longest_first = "|".join(map(regex.escape, sorted(special_tokens, key=len, reverse=True))) or "(?!)"
 
     def encode(text):
         encoded = []
-        for word, special in words_in(text, special_tokens, pattern):
-            data = word.encode()
-            tokens = [data] if special else bpe.encode_by_definition(bpe.single_bytes(data), merges)
-            encoded += [ids[token] for token in tokens]
+        for number, piece in enumerate(regex.split(f"({longest_first})", text)):
+            words = [] if number % 2 else naive_split(piece, bpe.PATTERNS[pattern])
+            tokens = [bpe.encode_by_definition(bpe.single_bytes(word.encode()), merges) for word in words]
+            encoded += [ids[token] for token in ([piece.encode()] if number % 2 else itertools.chain(*tokens))]
         return encoded
 
     return {
@@ -229,7 +209,7 @@ def case_of(pattern, name, tests, texts, special_tokens, merges_wanted, probes):
         "special_tokens": special_tokens,
         "vocab_size": 256 + len(special_tokens) + merges_wanted,
         "texts": texts,
-        "words": dict(counts),
+        "words": counts,
         "merges": [f"{left.hex()} {right.hex()}" for left, right in merges],
         "without_ties": untied,
         "encode": [[text, encode(text)] for text in probes],

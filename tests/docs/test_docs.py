@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import importlib.util
 import inspect
 import io
 import json
@@ -12,43 +11,16 @@ import random
 import subprocess
 import sys
 import unicodedata
-from collections import Counter
 from pathlib import Path
 
 import pytest
 import regex
+from test_exercises import longest
+from test_suite import count_without_overlap, smaller_pair, train
 
 import bpe
 import bpe_more
-from test_bpe import END, FIXTURE, HERE, need
-
-
-def train_with_smaller_pairs(words, n_merges):
-    """train_by_definition, but the smaller pair wins a tie."""
-    merges = []
-    while len(merges) < n_merges and (counts := bpe.count_pairs(words)):
-        merges.append(min(counts, key=lambda pair: (-counts[pair], pair)))
-        words = {bpe.merge_pair(word, merges[-1]): count for word, count in words.items()}
-    return merges
-
-
-def longest_first(word, vocab):
-    """Cut a word into tokens, taking the longest possible one each time."""
-    data, tokens = b"".join(word), []
-    while data:
-        tokens.append(next(data[:n] for n in range(len(data), 0, -1) if data[:n] in vocab))
-        data = data[len(tokens[-1]) :]
-    return tuple(tokens)
-
-
-def count_without_overlap(words):
-    counts = Counter()
-    for word, count in words.items():
-        at = 0
-        while at + 1 < len(word):
-            counts[word[at : at + 2]] += count
-            at += 2 if word[at] == word[at + 1] and word[at : at + 2] == word[at + 1 : at + 3] else 1
-    return counts
+from test_bpe import END, FIXTURE, HERE
 
 
 def test_the_figures_of_the_exercises():
@@ -57,7 +29,7 @@ def test_the_figures_of_the_exercises():
     words = bpe.words_of(text)
     merges = bpe.train_bpe(None, 256 + 200, texts=[text])[1]  # equal to those of train_by_definition
     figures = {}
-    other = train_with_smaller_pairs(words, 200)
+    other = train(words, 200, key=smaller_pair)
     first = next(number for number in range(200) if merges[number] != other[number])
     assert (merges[first], other[first]) == ((b"e", b"n"), (b" a", b"nd"))
     figures[1] = (first + 1, len(set(merges) & set(other)))
@@ -66,7 +38,7 @@ def test_the_figures_of_the_exercises():
     figures[2] = (sum(b" " in token[1:] for token in tokens),)
     vocab = {bytes([byte]) for byte in range(256)} | {left + right for left, right in merges}
     ours = {word: bpe.encode_by_definition(word, merges) for word in words}
-    theirs = {word: longest_first(word, vocab) for word in words}
+    theirs = {word: tuple(longest(b"".join(word), vocab)) for word in words}
     figures[3] = tuple(sum(len(tokens[word]) * count for word, count in words.items()) for tokens in (theirs, ours))
     figures[3] += (sum(ours[word] != theirs[word] for word in words), len(words))
     runs = bpe.words_of("aaa.aaa.ab.ab.ab")
@@ -100,21 +72,6 @@ def test_the_curve_has_the_compression_of_encoding(tmp_path):
     ids = bpe.Tokenizer.train(texts=texts, vocab_size=1000, special_tokens=[END]).encode_batch(texts)
     ratio = len("".join(texts).encode()) / sum(map(len, ids))
     assert told.endswith(f" {ratio:.2f} |\n") and f"1k: {ratio:.2f}" in (tmp_path / "new.svg").read_text("utf-8")
-
-
-def numbers_of(page):
-    """The numbers on a page, without pictures; "2400 万" is 24 million."""
-    text = regex.sub(r"!\[[^]]*]", "", (HERE / page).read_text(encoding="utf-8")).replace("2400 万", "24")
-    return set(regex.findall(r"\d(?:[\d,.]*\d)?", text))
-
-
-ENGLISH_ONLY = ["docs/design.md", "docs/experiments.md"]  # for maintainers
-
-
-@pytest.mark.parametrize("page", [path.relative_to(HERE) for path in [HERE / "README.md", *HERE.glob("docs/*.md")]])
-def test_the_chinese_page_has_all_numbers_of_the_english_one(page):
-    if not page.stem.endswith(".zh") and page.as_posix() not in ENGLISH_ONLY:
-        assert not numbers_of(page) - numbers_of(page.with_suffix(".zh.md"))
 
 
 def test_the_version_is_the_same_everywhere():
@@ -168,6 +125,13 @@ def figures_in_tables_of(text):
 def headings_of(text):
     """The levels of the headings, in order."""
     return regex.findall(r"(?m)^(#+) ", without_blocks(text))
+
+
+ENGLISH_ONLY = ["docs/design.md", "docs/experiments.md"]  # for maintainers
+
+
+def test_each_page_for_users_is_in_chinese_too():
+    assert [page.as_posix() for page in PAGES if page not in TRANSLATED and not page.stem.endswith(".zh")] == ENGLISH_ONLY
 
 
 READ = [headings_of, blocks_of, inline_code_of, links_of, figures_of, figures_in_tables_of]
@@ -306,25 +270,6 @@ def test_the_tables_of_samples_show_the_words_of_each_pattern(page):
             assert words == bpe_more.find_words(sample, pattern_named(name, text)), (name, sample)
             found += 1
     assert len(samples) == 4 and found >= 16
-
-
-@pytest.mark.parametrize("page", ["recipes", "data", "extend"])
-def test_the_blocks_of_a_page_run_and_print_their_comments(tmp_path, monkeypatch, page):
-    monkeypatch.chdir(tmp_path)
-    for name in ("fixtures", "bpe.py", "bpe_more"):
-        (tmp_path / name).symlink_to(HERE / name)
-    text, variables = (HERE / f"docs/{page}.md").read_text(encoding="utf-8"), {}
-    for package, language, code in regex.findall(r"(?ms)^(?:<!-- needs (\w+) -->\n)?```(\w+)\n(.*?)^```$", text):
-        if package == "torch" and not importlib.util.find_spec("torch"):
-            continue  # hundreds of megabytes
-        if package:
-            need(package)
-        if language == "sh" and page == "recipes":
-            subprocess.run(["sh", "-ec", code], check=True)
-        elif language == "python":
-            with contextlib.redirect_stdout(io.StringIO()) as printed:
-                exec(code, variables)
-            assert printed.getvalue().splitlines() == regex.findall(r"(?m)^print.*\)\s+# (.*)$", code)
 
 
 # --- docs/compatibility.md: the ways out of what Tokenizer.load refuses ------------------------------------------------

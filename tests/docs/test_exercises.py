@@ -232,23 +232,16 @@ def test_a_bug_gives_the_answer_of_the_page_at_its_step(bug, page):
 CORPUS = (HERE / "fixtures" / "corpus.txt").read_bytes().decode()
 STALE = "counts of an earlier round: a merge also removes the pairs next to it"
 COMPARED = [  # bug, text, the cause that --compare names
-    ("ties by the joined bytes", "cabacbca", "another rule for ties"),
-    ("ties by the smaller pair", "cabacbca", "another rule for ties"),
-    ("ties by the order of a dict", "cabacbca", "another rule for ties"),
-    ("the left neighbor of two new tokens", "xabab", STALE),
-    ("the neighbors of a merged pair", "the the the", STALE),
-    ("overlaps not counted", "aaa.aaa.ab.ab.ab", "pairs that overlap themselves"),
-    ("overlaps counted twice", "aaa.aaa.ab.ab.ab.ab.ab", "pairs that overlap themselves"),
     ("words at a special token joined", "aa<|endoftext|>b b b b", "a pair across the end of a word, or across a special token"),
-    ("ties by the joined bytes", CORPUS, "another rule for ties"),
-    ("ties by the smaller pair", CORPUS, "another rule for ties"),
-    ("ties by the order of a dict", CORPUS, "another rule for ties"),
+    ("ties by the joined bytes", CORPUS[:25_000], "another rule for ties"),
+    ("ties by the smaller pair", CORPUS[:25_000], "another rule for ties"),
+    ("ties by the order of a dict", CORPUS[:25_000], "another rule for ties"),
     ("overlaps not counted", CORPUS, "pairs that overlap themselves"),
     ("overlaps counted twice", CORPUS, "pairs that overlap themselves"),
     ("the left neighbor of two new tokens", CORPUS, STALE),
-    ("the neighbors of a merged pair", CORPUS[:20_000], STALE),
-    ("words counted once", CORPUS, "words counted once each"),
-    ("split()", CORPUS[:20_000], "words without their spaces, as split() makes them"),
+    ("the neighbors of a merged pair", CORPUS[:25_000], STALE),
+    ("words counted once", CORPUS[:25_000], "words counted once each"),
+    ("split()", CORPUS[:25_000], "words without their spaces, as split() makes them"),
 ]  # fmt: skip
 
 

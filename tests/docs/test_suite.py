@@ -5,10 +5,9 @@
 
 import functools
 import json
-import subprocess
-import sys
 from collections import Counter
 
+import make_suite
 import pytest
 
 import bpe
@@ -25,7 +24,7 @@ def merges_of(case):
 
 
 def test_the_suite_is_what_the_definition_gives_and_at_most_100_kb():
-    subprocess.run([sys.executable, HERE / "tests/docs/make_suite.py", "--check"], check=True)
+    assert SUITE.read_text("utf-8") == make_suite.suite(), "python tests/docs/make_suite.py writes it again"
     assert SUITE.stat().st_size <= 100_000
 
 
@@ -34,15 +33,23 @@ def test_the_expressions_of_the_suite_are_those_of_the_named_patterns():
     assert {case["pattern"] for case in CASES} == set(bpe.PATTERNS)
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """{name of a case: the files with its texts}"""
+    folder, found = tmp_path_factory.mktemp("suite"), {}
+    for case in CASES:
+        found[case["name"]] = [folder / f"{len(found)}-{number}.txt" for number in range(len(case["texts"]))]
+        for path, text in zip(found[case["name"]], case["texts"]):
+            path.write_bytes(text.encode())
+    return found
+
+
 @pytest.mark.parametrize("module", [bpe, bpe_more], ids=["bpe", "bpe_more"])
 @pytest.mark.parametrize("engine", ["python", *["c"] * (C is not None)])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_both_engines_pass_the_suite(tmp_path, monkeypatch, case, engine, module):
-    specials, pattern = case["special_tokens"], case["pattern"]
+def test_both_engines_pass_the_suite(files, monkeypatch, case, engine, module):
+    specials, pattern, paths = case["special_tokens"], case["pattern"], files[case["name"]]
     merges = merges_of(case)
-    paths = [tmp_path / f"{number}.txt" for number in range(len(case["texts"]))]
-    for path, text in zip(paths, case["texts"]):
-        path.write_bytes(text.encode())
     for source in ({"texts": case["texts"]}, {"paths": paths}):
         counts = module.count_words(special_tokens=specials, pattern=pattern, engine=engine, workers=1, **source)
         assert {word.decode(): count for word, count in counts.items()} == case["words"]

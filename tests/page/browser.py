@@ -25,7 +25,7 @@ import time
 import unicodedata
 import urllib.parse
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import bpe
@@ -116,12 +116,11 @@ class Browser:
     def __init__(self, folder: str) -> None:
         chromium = shutil.which("chromium")
         if not chromium:
-            raise SystemExit("browser.py: chromium is not installed; run: apt-get install chromium fonts-noto-cjk")
+            fail("chromium is not installed; run: apt-get install chromium fonts-noto-cjk")
         command = [chromium, *OPTIONS.split(), f"--user-data-dir={folder}/user"]
         shell = ["sh", "-c", 'exec "$@" 3<&0 4>&1 0</dev/null 1>&2', "sh"]
-        self.process = subprocess.Popen(
-            [*shell, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen([*shell, *command], **streams)
         self.numbers, self.unread = itertools.count(1), b""
         self.events: list[dict[str, Any]] = []
         self.session: dict[str, str] = {}
@@ -141,7 +140,7 @@ class Browser:
         while (answer := self.read()).get("id") != number:
             self.events.append(answer)
         if "error" in answer:
-            raise SystemExit(f"browser.py: {method}: {answer['error']}")
+            fail(f"{method}: {answer['error']}")
         return answer["result"]
 
     def read(self) -> dict[str, Any]:
@@ -149,7 +148,7 @@ class Browser:
         while b"\0" not in self.unread:
             data = os.read(self.process.stdout.fileno(), 1 << 20)
             if not data:
-                raise SystemExit("browser.py: Chromium ended")
+                fail("Chromium ended")
             self.unread += data
         message, self.unread = self.unread.split(b"\0", 1)
         return json.loads(message)
@@ -158,10 +157,20 @@ class Browser:
         """Run JavaScript in the page, and return its value."""
         answer = self.call("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True, userGesture=True)
         if "exceptionDetails" in answer:
-            raise SystemExit(
-                f"browser.py: {answer['exceptionDetails']['exception'].get('description')}\n  in {code[:300]}"
-            )
+            fail(f"{answer['exceptionDetails']['exception'].get('description')}\n  in {code[:300]}")
         return answer["result"].get("value")
+
+    def expect(self, what: str, code: str, expected: object) -> None:
+        """Run JavaScript, and compare its value."""
+        equal(what, self.js(code), expected)
+
+    def type(self, **entries: str) -> None:
+        """Fill in fields, and train again."""
+        self.js(f"type({json.dumps(entries)})")
+
+    def enter(self, field: str, text: str) -> None:
+        """Fill in one field that starts no training."""
+        self.js(f"$('{field}').value = {json.dumps(text)}; $('{field}').dispatchEvent(new Event('input'))")
 
     def open(self, fragment: str, scripts: bool = True) -> None:
         """Load the page anew with this address, and wait until it has trained."""
@@ -175,7 +184,7 @@ class Browser:
         end = time.monotonic() + seconds
         while not self.js(condition):
             if time.monotonic() > end:
-                raise SystemExit(f"browser.py: never true: {condition}")
+                fail(f"never true: {condition}")
             time.sleep(0.02)
 
     def press(self, *keys: str) -> None:
@@ -201,16 +210,8 @@ class Browser:
 def random_cases(seed: int) -> list[dict[str, str]]:
     """Return random texts with few distinct characters, so that there are ties, overlaps and divided characters."""
     rng, cases = random.Random(seed), []
-    alphabets = [
-        "ab",
-        "aab b",
-        "abc  '\n",
-        "天气 天",
-        "今天天气很好，",
-        "é😀👍👩\u200d",
-        "a\ufeff\x85\xa0 \x1c\u3000b\t\n",
-        "a1²Ⅷ-_ '.sll",
-    ]
+    alphabets = ["ab", "aab b", "abc  '\n", "天气 天", "今天天气很好，", "é😀👍👩\u200d", "a1²Ⅷ-_ '.sll"]
+    alphabets.append("a\ufeff\x85\xa0 \x1c\u3000b\t\n")
     for number in range(RANDOM_TEXTS):
         alphabet, pattern = rng.choice(alphabets), list(PATTERNS)[number % len(PATTERNS)]
         longest = 22 if pattern == "none" else 60  # the page draws at most 90 bytes of a word
@@ -300,9 +301,17 @@ def longest_match(data: bytes, known: set[bytes]) -> list[bytes]:
     return tokens
 
 
+def fail(text: str) -> NoReturn:
+    raise SystemExit(f"browser.py: {text}")
+
+
 def equal(what: str, found: object, expected: object) -> None:
     if found != expected:
-        raise SystemExit(f"browser.py: {what} differs\n  page:   {found!r}\n  bpe.py: {expected!r}")
+        fail(f"{what} differs\n  page:   {found!r}\n  bpe.py: {expected!r}")
+
+
+def in_hex(merges: list[bpe.Pair]) -> list[list[str]]:
+    return [[left.hex(" "), right.hex(" ")] for left, right in merges]
 
 
 def texts_of(text: str, specials: list[str]) -> list[str]:
@@ -320,11 +329,7 @@ def check_training(found: dict, name: str) -> list[bpe.Pair]:
     specials = found["special"]
     words = dict(collections.Counter(split(found["text"], found["pattern"], specials)))
     merges = bpe.train_by_definition(words, 1000)
-    equal(
-        f"{name}: merges",
-        [row[:2] for row in found["merges"]],
-        [[left.hex(" "), right.hex(" ")] for left, right in merges],
-    )
+    equal(f"{name}: merges", [row[:2] for row in found["merges"]], in_hex(merges))
     shown = len(found["rounds"]) - 1
     equal(f"{name}: rounds that can be reached", shown, min(len(merges), ROUNDS))
     first_id = 256 + len(specials)
@@ -383,9 +388,7 @@ def check_encoding(found: dict, name: str, merges: list[bpe.Pair]) -> int:
     equal(f"{name}: ids", found["colored"], [[str(token_id), spell(token)] for token_id, token in zip(ids, tokens)])
     equal(f"{name}: line of --show", found["shown"], "|".join(explain.readable(tokens, {"\n": "\\n\n"})))
     size = len(b"".join(tokens))
-    expected = (
-        f"{plural(len(ids), 'token')}, {plural(size, 'byte')}, {ratio(size, max(1, len(ids)))} bytes per token"
-    )
+    expected = f"{plural(len(ids), 'token')}, {plural(size, 'byte')}, {ratio(size, max(1, len(ids)))} bytes per token"
     equal(f"{name}: size", found["size"], expected if ids else "")
     words = split(found["encode"], found["pattern"], found["special"])
     words, ranks = list(dict.fromkeys(words)), {pair: rank for rank, pair in enumerate(merges)}
@@ -418,105 +421,46 @@ def check_large_text(browser: Browser, _: int) -> None:
     words = collections.Counter(split(text, "gpt2", []))
     expected = training.train_from_counts({b"".join(word): count for word, count in words.items()}, 1256)[1]
     browser.js("var turns = 0; setInterval(() => $('busy').hidden || turns++, 5); void 0")
-    browser.js(f"type({{ text: {json.dumps(large_text())}, pattern: 'gpt2', special: '', encode: '' }})")
+    browser.type(text=large_text(), pattern="gpt2", special="", encode="")
     if browser.js("$('busy').hidden") or f"{BIG:,} bytes" not in browser.js("$('text-limit').textContent"):
-        raise SystemExit("browser.py: large text: no bar, or no limit")
+        fail("large text: no bar, or no limit")
     browser.js("$('stop').click()")
     stopped = browser.js("merges.length")
     time.sleep(0.3)
-    equal("large text: merges after Stop", browser.js("[merges.length, $('busy').hidden]"), [stopped, True])
+    browser.expect("large text: merges after Stop", "[merges.length, $('busy').hidden]", [stopped, True])
     if stopped > 900:
-        raise SystemExit(f"browser.py: large text: {stopped} merges were learned before Stop")
+        fail(f"large text: {stopped} merges were learned before Stop")
     browser.js("goTo(3)")
     browser.js("restart(); turns = 0")
     browser.js("$('last').click()")
     browser.wait("$('busy').hidden")
     turns = browser.js("turns")
     if turns < 2:  # without a pause there would be none; a fast machine trains in four
-        raise SystemExit(f"browser.py: large text: the browser had only {turns} turns while the page trained")
-    equal(
-        "large text: merges",
-        browser.js("merges.map((pair) => hex([pair.left, pair.right]))"),
-        [[left.hex(" "), right.hex(" ")] for left, right in expected],
-    )
-    state = browser.js("[$('state').textContent.slice(0, 19), $('words').children.length, $('reason').textContent]")
-    equal(
-        "large text: state", state, ["Round 1000 of 1000:", 40, "The page stops after 1,000 merges; bpe.py continues."]
-    )
+        fail(f"large text: the browser had only {turns} turns while the page trained")
+    browser.expect("large text: merges", "merges.map((pair) => hex([pair.left, pair.right]))", in_hex(expected))
+    state = ["Round 1000 of 1000:", 40, "The page stops after 1,000 merges; bpe.py continues."]
+    code = "[$('state').textContent.slice(0, 19), $('words').children.length, $('reason').textContent]"
+    browser.expect("large text: state", code, state)
     for wanted in (999, 512, 513, 0, 777):  # snapshots and the words that were drawn last
         browser.js(f"goTo({wanted})")
         tokens = sum(len(word) * n for word, n in zip(bpe.encode_words(words, expected[:wanted]), words.values()))
-        equal(
-            f"large text: tokens in round {wanted}",
-            browser.js("wordsAt(round).reduce((sum, { tokens, count }) => sum + tokens.length * count, 0)"),
-            tokens,
-        )
-        equal(
-            f"large text: shown in round {wanted}",
-            browser.js("$('size').textContent.split(',', 2).join(',')").split(" tokens")[0],
-            f"{tokens:,}",
-        )
+        code = "wordsAt(round).reduce((sum, { tokens, count }) => sum + tokens.length * count, 0)"
+        browser.expect(f"large text: tokens in round {wanted}", code, tokens)
+        code = "$('size').textContent.split(' tokens')[0]"
+        browser.expect(f"large text: shown in round {wanted}", code, f"{tokens:,}")
 
 
 def check_patterns(browser: Browser, seed: int) -> None:
     """Compare findWords with steps.find_words on random texts that are full of traps."""
     rng = random.Random(seed)
     traps = [
-        "'s",
-        "'S",
-        "'ſ",
-        "'ll",
-        "'lL",
-        "'Ve",
-        "ab",
-        "Ab",
-        "aB",
-        "中",
-        "中A",
-        "a\u0301",
-        "\u0301",
-        "ǅ",
-        "ʰ",
-        "ª",
-        "1",
-        "²",
-        "Ⅷ",
-        "1234",
-        " ",
-        "  ",
-        "\t",
-        "\n",
-        "\r\n",
-        "\r",
-        "\n\n",
-        "\u3000",
-        "\xa0",
-        "\x85",
-        "\u2028",
-        "\ufeff",
-        "\x1c",
-        "!",
-        "/",
-        "!\n/",
-        "(",
-        "-",
-        "_",
-        "😀",
-        "👩\u200d🚀",
-        "İ",
-        "ß",
-        "K",
-        "١",
-        "क्ष",
-        "天气",
-        "，",
-        "\ud7ff",
-        "\U0010ffff",
-    ]
+        "'s", "'S", "'ſ", "'ll", "'lL", "'Ve", "ab", "Ab", "aB", "中", "中A", "a\u0301", "\u0301", "ǅ", "ʰ", "ª", "1", "²", "Ⅷ",
+        "1234", " ", "  ", "\t", "\n", "\r\n", "\r", "\n\n", "\u3000", "\xa0", "\x85", "\u2028", "\ufeff", "\x1c", "!", "/",
+        "!\n/", "(", "-", "_", "😀", "👩\u200d🚀", "İ", "ß", "K", "١", "क्ष", "天气", "，", "\ud7ff", "\U0010ffff",
+    ]  # fmt: skip
     texts = ["".join(rng.choices(traps, k=rng.randint(1, 14))) for _ in range(SPLIT_TEXTS)]
-    found = browser.js(
-        f"{json.dumps(texts)}.map((text) => {json.dumps(list(PATTERNS))}.map((name) => findWords(text, name)))"
-    )
+    names = json.dumps(list(PATTERNS))
+    found = browser.js(f"{json.dumps(texts)}.map((text) => {names}.map((name) => findWords(text, name)))")
     for text, words in zip(texts, found):
         for name, page in zip(PATTERNS, words):
             equal(f"words of {text!r}, {name}", page, steps.find_words(text, PATTERNS[name]))
@@ -525,62 +469,43 @@ def check_patterns(browser: Browser, seed: int) -> None:
 def check_decoding(browser: Browser, seed: int) -> None:
     """Compare the bytes and the text of random ids, and clicked ones, with decode."""
     rng = random.Random(seed)
-    browser.js(
-        "show({ ...filled('chinese'), special: '<|endoftext|>\\n天天', encode: '今天<|endoftext|>很蓝', round: 30 })"
-    )
-    merges = [
-        (bytes.fromhex(left), bytes.fromhex(right))
-        for left, right in browser.js("merges.slice(0, 30).map((pair) => hex([pair.left, pair.right]))")
-    ]
+    chinese = "{ ...filled('chinese'), special: '<|endoftext|>\\n天天', encode: '今天<|endoftext|>很蓝', round: 30 }"
+    browser.js(f"show({chinese})")
+    found = browser.js("merges.slice(0, 30).map((pair) => hex([pair.left, pair.right]))")
+    merges = [(bytes.fromhex(left), bytes.fromhex(right)) for left, right in found]
     tokenizer = tokenizer_of(merges, ["<|endoftext|>", "天天"], "gpt2")
-    specials = ["<|a|>", "<|a|><|a|>", "天天"]
-    browser.js(f"type({{ special: {json.dumps(chr(10).join(specials))}, encode: '天天<|a|><|a|><|a|>b<|a|' }})")
-    expected = [258, 257, 256, 98, 60, 124, 97, 124]
-    equal("the longest special token", browser.js("texts($('colored'), '.id')"), list(map(str, expected)))
-    browser.js(
-        "show({ ...filled('chinese'), special: '<|endoftext|>\\n天天', encode: '今天<|endoftext|>很蓝', round: 30 })"
-    )
-    for number in range(100):
-        ids = (
-            [239, 187, 191, 65]
-            if number == 0
-            else [
-                rng.choice([rng.randrange(256), rng.randrange(128, 256), rng.randrange(256, len(tokenizer))])
-                for _ in range(rng.randint(1, 12))
-            ]
-        )
+    browser.type(special="<|a|>\n<|a|><|a|>\n天天", encode="天天<|a|><|a|><|a|>b<|a|")
+    ids = browser.js("texts($('colored'), '.id').join(' ')")
+    equal("the longest special token", ids, "258 257 256 98 60 124 97 124")
+    browser.js(f"show({chinese})")
+    kinds = range(256), range(128, 256), range(256, len(tokenizer))
+    random_ids = [[rng.choice(rng.choice(kinds)) for _ in range(rng.randint(1, 12))] for _ in range(99)]
+    for ids in [[239, 187, 191, 65], *random_ids]:
         text = tokenizer.decode(ids)
         if any(unicodedata.category(character) == "Cn" for character in text):
             continue  # a character that the browser's version of Unicode may have, such as U+FBC8
-        browser.js(f"$('ids').value = {json.dumps(str(ids))}; $('ids').dispatchEvent(new Event('input'))")
+        browser.enter("ids", str(ids))
         data = tokenizer.decode_bytes(ids)
         tokens = tuple(tokenizer.vocab[token_id] for token_id in ids)
-        equal(
-            f"decoding {ids}",
-            browser.js("[boxes($('decoded').firstChild), ...texts($('decoded'), 'pre')]"),
-            [boxes(tokens), f"Bytes: {data.hex(' ')}", f"Text: {text}"],
-        )
-    for wrong, at in (("1 2 999", 2), ("-1", 0), ("7, x", 1)):
-        browser.js(f"$('ids').value = '{wrong}'; $('ids').dispatchEvent(new Event('input'))")
-        what = wrong.replace(",", "").split()[at]
-        equal(
-            wrong,
-            browser.js("[$('ids-error').textContent, $('decoded').textContent]"),
-            [f"unknown token id {what} at index {at}", ""],
-        )
+        expected = [boxes(tokens), f"Bytes: {data.hex(' ')}", f"Text: {text}"]
+        browser.expect(f"decoding {ids}", "[boxes($('decoded').firstChild), ...texts($('decoded'), 'pre')]", expected)
+    for wrong, message in (
+        ("1 2 999", "unknown token id 999 at index 2"),
+        ("-1", "unknown token id -1 at index 0"),
+        ("7, x", "unknown token id x at index 1"),
+    ):
+        browser.enter("ids", wrong)
+        browser.expect(wrong, "[$('ids-error').textContent, $('decoded').textContent]", [message, ""])
     ids = tokenizer.encode("今天<|endoftext|>很蓝")
+    shown = list(map(str, ids))
     browser.js("$('colored').children[1].click()")
-    equal("one clicked id", browser.js("$('ids').value"), str(ids[1]))
+    browser.expect("one clicked id", "$('ids').value", shown[1])
     browser.js("$('colored').children[3].click()")
-    equal("a run of clicked ids", browser.js("$('ids').value"), " ".join(map(str, ids[1:4])))
-    equal("decoded run", browser.js("$('decoded').lastChild.textContent"), f"Text: {tokenizer.decode(ids[1:4])}")
-    equal(
-        "pressed ids",
-        browser.js("texts($('colored'), '[aria-pressed=true] .id')"),
-        [str(token_id) for token_id in ids[1:4]],
-    )
+    browser.expect("a run of clicked ids", "$('ids').value", " ".join(shown[1:4]))
+    browser.expect("decoded run", "$('decoded').lastChild.textContent", f"Text: {tokenizer.decode(ids[1:4])}")
+    browser.expect("pressed ids", "texts($('colored'), '[aria-pressed=true] .id')", shown[1:4])
     browser.js("$('colored').children[0].click()")
-    equal("a new run", browser.js("$('ids').value"), str(ids[0]))
+    browser.expect("a new run", "$('ids').value", shown[0])
 
 
 def printable(merges: list[bpe.Pair]) -> list[tuple[str, str]]:
@@ -604,14 +529,37 @@ CAUSES = {  # the beginning of what --compare says, and of what the page says
 }
 
 
+PASTED = [  # a text, merges as "left,right & left,right", a special token, and what the page says
+    ("hx.hx.hx.it.sit", "i,t", "", "Cause: you count each distinct word once"),
+    ("x tx the tx ty", "t,x", "", "Cause: your words have no spaces"),
+    ("the the the", "t,h & th,e & h,e", "", "Cause: your count is that of an earlier round"),
+    ("ab ab ab aaa", "a,a", "", "Cause: pairs that overlap themselves"),
+    ("aaa.aaa.ab.ab.ab", "a,b", "", "Cause: pairs that overlap themselves"),
+    ("a\nb", "\r,\n", "", "Training ends here"),
+    ("ab\nab", "\r,\n", "", "Cause: \\r in your file"),
+    ("\n\n\n\na\n\n\n\na\n\n\n\na a a a a", " ,a", "", "Cause: \\r in your file"),
+    ("the the the", "e, ", "", "Cause: your pair occurs only across the end of a word"),
+    ("ab<|x|>ab<|x|>", "<,|", "<|x|>", "Cause: your pair occurs only in or across a special"),
+    ("a<|x|>a", "a,<", "<|x|>", "The first 0 merges are the same.\nTraining ends here"),
+    ("the the the", "q,z", "", "The first 0 merges are the same.\nround 1:"),
+    ("ab", "a,b & q,z", "", "The first merge is the same."),
+]
+NOT_MERGES = [  # what is pasted, and what the page says
+    ("a b c", "merge 1 must be two tokens, as in t h or (b't', b'h'): a b c"),
+    ("a b\nab\n", "merge 2 must be two tokens, as in t h or (b't', b'h'): ab"),
+    ("lo w</w>", "characters, with </w>"),
+    ("[[1, 2]]", "merge 1 must be two tokens, as in t h or (b't', b'h'): [1, 2]"),
+    ("[(b's', b't'), (b'e',), (b'e', b'st')]", "merge 2 must be two tokens, as in t h or (b't', b'h'): (b'e',),"),
+    ("[(b's', b't'), (b'', b'st')]", "merge 2 must be"),
+    ("(b's', b't'", "merge 1 must be"),
+]
+
+
 def check_comparison(browser: Browser, seed: int) -> None:
     """Paste merges with planted differences: the page finds the first, its counts, and its cause if certain."""
 
     def paste(text: str, merges: list[bpe.Pair], special: str = "", pattern: str = "gpt2", form: str = "lines") -> str:
-        mine = FORMS[form](merges)
-        browser.js(
-            f"type({json.dumps({'text': text, 'pattern': pattern, 'special': special, 'mine': mine, 'encode': text})})"
-        )
+        browser.type(text=text, pattern=pattern, special=special, mine=FORMS[form](merges), encode=text)
         browser.wait("$('busy').hidden")
         return browser.js("$('compared').textContent")
 
@@ -622,8 +570,8 @@ def check_comparison(browser: Browser, seed: int) -> None:
     for form in FORMS:
         equal(f"equal merges, {form}", paste(text, merges, form=form), "All 40 merges are the same.")
     ids = tokenizer_of(merges, [], "gpt2").encode(text)[:400]
-    browser.js("$('with').value = 'mine'; $('with').dispatchEvent(new Event('input'))")
-    equal("ids of pasted merges", browser.js("texts($('colored'), '.id')"), [str(token_id) for token_id in ids])
+    browser.enter("with", "mine")
+    browser.expect("ids of pasted merges", "texts($('colored'), '.id')", [str(token_id) for token_id in ids])
     browser.js("$('with').value = 'ours'")
     rng = random.Random(seed)
     counts = bpe.count_pairs(words)
@@ -646,48 +594,22 @@ def check_comparison(browser: Browser, seed: int) -> None:
         cause = explain.usual_cause(merges[:at], now, counts, order[0], wrong)  # of --compare
         begins = f"Cause: {CAUSES.get(cause.partition(':')[0], 'your pair occurs only')}"
         if (not cause and lines[4:]) or not all(line.strip().startswith(begins) for line in lines[4:]):
-            raise SystemExit(f"browser.py: {wrong} after {at} merges: {lines[4:]}, but --compare says {cause!r}")
-    for name, found, cause in (
-        ("tie", paste("ab cd", [(b"a", b"b")], pattern="spaces"), "Cause: both pairs have the same count"),
-        ("once", paste("hx.hx.hx.it.sit", [(b"i", b"t")]), "Cause: you count each distinct word once"),
-        ("split", paste("x tx the tx ty", [(b"t", b"x")]), "Cause: your words have no spaces"),
-        (
-            "stale",
-            paste("the the the", [(b"t", b"h"), (b"th", b"e"), (b"h", b"e")]),
-            "Cause: your count is that of an earlier round",
-        ),
-        ("overlap", paste("ab ab ab aaa", [(b"a", b"a")]), "Cause: pairs that overlap themselves"),
-        ("returns", paste("a\nb", [(b"\r", b"\n")]), "Training ends here"),
-        ("returns", paste("ab\nab", [(b"\r", b"\n")]), "Cause: \\r in your file"),
-        ("returns", paste("\n\n\n\na\n\n\n\na\n\n\n\na a a a a", [(b" ", b"a")]), "Cause: \\r in your file"),
-        ("overlap", paste("aaa.aaa.ab.ab.ab", [(b"a", b"b")]), "Cause: pairs that overlap themselves"),
-        ("words", paste("the the the", [(b"e", b" ")]), "Cause: your pair occurs only across the end of a word"),
-        (
-            "special",
-            paste("ab<|x|>ab<|x|>", [(b"<", b"|")], "<|x|>"),
-            "Cause: your pair occurs only in or across a special",
-        ),
-        ("across", paste("a<|x|>a", [(b"a", b"<")], "<|x|>"), "The first 0 merges are the same.\nTraining ends here"),
-        ("unknown", paste("the the the", [(b"q", b"z")]), "The first 0 merges are the same.\nround 1:"),
-        ("longer", paste("ab", [(b"a", b"b"), (b"q", b"z")]), "The first merge is the same."),
-    ):
-        if cause not in found or (name == "unknown" and "Cause" in found):
-            raise SystemExit(f"browser.py: cause {name!r} is missing in {found!r}")
-    for text, message in (
-        ("a b c", "merge 1 must be two tokens, as in t h or (b't', b'h'): a b c"),
-        ("a b\nab\n", "merge 2 must be two tokens, as in t h or (b't', b'h'): ab"),
-        ("lo w</w>", "characters, with </w>"),
-        ("[[1, 2]]", "merge 1 must be two tokens, as in t h or (b't', b'h'): [1, 2]"),
-        ("[(b's', b't'), (b'e',), (b'e', b'st')]", "merge 2 must be two tokens, as in t h or (b't', b'h'): (b'e',),"),
-        ("[(b's', b't'), (b'', b'st')]", "merge 2 must be"),
-        ("(b's', b't'", "merge 1 must be"),
-    ):
-        browser.js(f"$('mine').value = {json.dumps(text)}; $('mine').dispatchEvent(new Event('input'))")
-        if message not in browser.js("$('compared').textContent"):
-            raise SystemExit(f"browser.py: {text!r}: {browser.js('$(`compared`).textContent')!r}")
+            fail(f"{wrong} after {at} merges: {lines[4:]}, but --compare says {cause!r}")
+    for text, lines, special, message in PASTED:
+        found = paste(text, [tuple(token.encode() for token in line.split(",")) for line in lines.split(" & ")], special)
+        if message not in found or ("q,z" in lines and "Cause" in found):
+            fail(f"{message!r} is missing in {found!r}")
+    found = paste("ab cd", [(b"a", b"b")], pattern="spaces")
+    if "Cause: both pairs have the same count" not in found:
+        fail(f"the cause is missing in {found!r}")
+    for text, message in NOT_MERGES:
+        browser.enter("mine", text)
+        found = browser.js("$('compared').textContent")
+        if message not in found:
+            fail(f"{text!r}: {found!r}")
     browser.js("$('zh').click()")  # which has an error in Chinese
     if "第 1 条合并规则" not in browser.js("$('compared').textContent"):
-        raise SystemExit("browser.py: an error in another language")
+        fail("an error in another language")
     browser.js("$('en').click()")
     for _ in range(20):  # any bytes, also brackets, quotes and backslashes, in each form
         pairs = [(rng.randbytes(rng.randint(1, 3)), rng.randbytes(1)) for _ in range(60)]
@@ -695,7 +617,7 @@ def check_comparison(browser: Browser, seed: int) -> None:
         pairs[0] = rng.choice([(b"(", b"["), (b"[", b"a"), (b"'", b'"'), (b"\\", b"x")])
         for form, write in FORMS.items():
             read = browser.js(f"readMerges({json.dumps(write(pairs))}).map(({{ left, right }}) => hex([left, right]))")
-            equal(f"{form}: {pairs}", read, [[left.hex(" "), right.hex(" ")] for left, right in pairs])
+            equal(f"{form}: {pairs}", read, in_hex(pairs))
 
 
 STATE = """JSON.stringify(["text", "pattern", "special", "encode", "with", "ids", "mine"].map((id) => $(id).value)
@@ -719,38 +641,37 @@ def check_links(browser: Browser, seed: int) -> None:
         if number > 5:
             entries = {"encode": "low"}
             browser.js(f"show(filled('{rng.choice(PRESETS)}'))")
-        browser.js(f"type({json.dumps(entries)}); $('{language}').click()")
-        browser.js(f"goTo({rng.randint(0, 6)}); $('choose').children[1]?.click(); {number} % 3 || $('guess').click()")
+        browser.type(**entries)
+        browser.js(f"$('{language}').click(); goTo({rng.randint(0, 6)}); $('choose').children[1]?.click()")
+        if number % 3 == 0:
+            browser.js("$('guess').click()")
         state = browser.js(STATE)
         browser.wait("decodeURIComponent(location.hash) === decodeURIComponent(address)")
         address = browser.js("location.hash.slice(1)")
         browser.js("$('copy').click()")
         browser.wait("$('copied').textContent !== ''")
-        equal("copied link", browser.js("navigator.clipboard.readText()"), f"{PAGE.as_uri()}#{address}")
+        browser.expect("copied link", "navigator.clipboard.readText()", f"{PAGE.as_uri()}#{address}")
         browser.open(address)
-        equal(f"state of #{address}", json.loads(browser.js(STATE)), json.loads(state))
+        browser.expect(f"state of #{address}", STATE, state)
         top = browser.js("$('train').getBoundingClientRect().top")
         if not -1 < top < 10:
-            raise SystemExit(f"browser.py: #{address} doesn't scroll to the round: {top}")
+            fail(f"#{address} doesn't scroll to the round: {top}")
         if number % 3 == 0:
             browser.js("$('guess').click()")
     for preset, language in itertools.product(PRESETS, ["en", "zh"]):
         browser.js(f"location.hash = 'preset={preset}&round=2&lang={language}'")
         browser.wait(f"address.includes('preset={preset}&round=2&') && language === '{language}'")
-        state = browser.js(
-            "[round, language, $('text').value, $('look').textContent === say.look[PRESET],"
-            " $('presets').querySelector('[aria-pressed=true]').textContent === say.presets[PRESET]]".replace(
-                "PRESET", f"'{preset}'"
-            )
-        )
-        text = browser.js(f"PRESETS['{preset}'].text")
-        equal(f"preset {preset}", state, [2, language, text, True, True])
-    browser.js(f"type({{ text: {json.dumps('天' * 2000)} }})")
+        title = "$('presets').querySelector('[aria-pressed=true]').textContent"
+        browser.expect(f"round of {preset}", "[round, language]", [2, language])
+        browser.expect(f"text of {preset}", f"$('text').value === PRESETS['{preset}'].text", True)
+        browser.expect(f"look at {preset}", f"$('look').textContent === say.look['{preset}']", True)
+        browser.expect(f"title of {preset}", f"{title} === say.presets['{preset}']", True)
+    browser.type(text="天" * 2000)
     browser.wait("location.hash === ''")
     said = browser.js("$('copied').textContent + $('copy').ariaDisabled")
     expected = r"内容太长，无法放进链接：共 18,\d\d\d 个字符，上限是 8,000 个。true"
     if not re.fullmatch(expected, said):
-        raise SystemExit(f"browser.py: a text that is too long for a link: {said}")
+        fail(f"a text that is too long for a link: {said}")
     browser.call("Page.reload")
     browser.wait("typeof readAddress === 'function' && $('text').value.length === 2000")
     lessons = 0
@@ -761,12 +682,16 @@ def check_links(browser: Browser, seed: int) -> None:
             browser.js(f"location.hash = 'preset=aaaa&round=1'; location.hash = '{link}'")
             browser.wait(f"address.startsWith('#preset={wanted['preset']}&round={wanted['round']}&')")
             for expected in re.findall(rf"(?m)^\| \d+ \| \[[^|]*#{link}\) \|[^|]*\| `([^`]+)`", text):  # of a lesson
-                shown = browser.js("$('busy').hidden && spellPair(merges[round], ' ')")
-                equal(f"the pair that is merged next in {path.name}, {link}", shown, expected)
-                asked = browser.js("$('reason').textContent === say.ask")
-                equal(f"guess mode in {path.name}, {link}", asked, "guess=1" in link)
+                where = f"{path.name}, {link}"
+                browser.expect(f"the next pair in {where}", "$('busy').hidden && spellPair(merges[round], ' ')", expected)
+                browser.expect(f"guess mode in {where}", "$('reason').textContent === say.ask", "guess=1" in link)
                 lessons += 1
     equal("rows of a lesson", lessons, 2 * 8)
+
+
+WIDER = """Array.from(document.querySelectorAll('body *'))
+  .filter((one) => !one.parentElement.closest('.scroll') && one.getBoundingClientRect().right > innerWidth)
+  .map((one) => one.id || one.tagName)"""
 
 
 def check_widths(browser: Browser, _: int) -> None:
@@ -780,7 +705,8 @@ def check_widths(browser: Browser, _: int) -> None:
         "spaces": {"text": " " * 3000 + "\t" * 3000 + "\u3000" * 500, "encode": " " * 3000, "pattern": "none"},
     }.items():
         browser.open("lang=en")
-        browser.js(f"$('fold').open = true; type({json.dumps({'pattern': 'gpt2', 'special': ''} | entries)})")
+        browser.js("$('fold').open = true")
+        browser.type(**{"pattern": "gpt2", "special": ""} | entries)
         browser.wait("$('busy').hidden")
         for language, round_number in (("en", 9), ("zh", 0)):
             browser.js(f"$('{language}').click(); goTo({round_number})")
@@ -788,12 +714,7 @@ def check_widths(browser: Browser, _: int) -> None:
                 browser.resize(width)
                 found = browser.js("document.documentElement.scrollWidth")
                 if found > width:
-                    wide = browser.js(
-                        "Array.from(document.querySelectorAll('body *')).filter((one) => !one.parentElement"
-                        ".closest('.scroll') && one.getBoundingClientRect().right > innerWidth)"
-                        ".map((one) => one.id || one.tagName)"
-                    )
-                    raise SystemExit(f"browser.py: {name} ({language}): {found} pixels in a window of {width}: {wide}")
+                    fail(f"{name} ({language}): {found} pixels in a window of {width}: {browser.js(WIDER)}")
     browser.resize(1280)
 
 
@@ -810,30 +731,10 @@ def check_keyboard(browser: Browser, _: int) -> None:
         reached.append(browser.js(here))
         if not reached[-1] or reached[-1] == reached[0] != reached[-2:][0]:
             break
-    expected = [
-        "en",
-        "zh",
-        "copy",
-        "presets",
-        "fold",
-        "first",
-        "back",
-        "next",
-        "last",
-        "slider",
-        "guess",
-        "words",
-        "encode",
-        "with",
-        "colored",
-        "choose",
-        "steps",
-        "ids",
-        "mine",
-    ]
-    missing = [name for name in expected if name not in reached]
+    expected = "en zh copy presets fold first back next last slider guess words encode with colored choose steps ids mine"
+    missing = [name for name in expected.split() if name not in reached]
     if missing:
-        raise SystemExit(f"browser.py: Tab doesn't reach {missing}, but {reached}")
+        fail(f"Tab doesn't reach {missing}, but {reached}")
     browser.js("$('fold').firstChild.focus()")
     browser.press("Enter")
     in_fold = []
@@ -843,36 +744,29 @@ def check_keyboard(browser: Browser, _: int) -> None:
     equal("in the fold", in_fold, ["text", "pattern", "special"])
     browser.js("$('next').focus()")
     browser.press("Enter", " ", "ArrowRight")
-    equal("rounds by keys", browser.js("round"), 3)
+    browser.expect("rounds by keys", "round", 3)
     browser.press("ArrowLeft")
-    equal("rounds by keys", browser.js("round"), 2)
+    browser.expect("rounds by keys", "round", 2)
     browser.press("End", "Home", "ArrowRight")
-    equal("rounds by keys", browser.js("round"), 1)
+    browser.expect("rounds by keys", "round", 1)
     browser.js("$('colored').children[0].focus()")
     browser.press("ArrowRight", "Enter", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft", "Enter")
     ids = browser.js("texts($('colored'), '.id').slice(1, 4).join(' ')")
-    equal("ids by keys", browser.js("[$('ids').value, round]"), [ids, 1])
+    browser.expect("ids by keys", "[$('ids').value, round]", [ids, 1])
     browser.js("$('choose').children[0].focus()")
     browser.press("ArrowRight", " ")
-    equal(
-        "word by keys",
-        browser.js("[chosen, document.activeElement.textContent]"),
-        [1, browser.js("$('choose').children[1].textContent")],
-    )
+    word = browser.js("$('choose').children[1].textContent")
+    browser.expect("word by keys", "[chosen, document.activeElement.textContent]", [1, word])
     browser.js("$('guess').focus()")
     browser.press("Enter")
     browser.js("$('pairs').querySelector('button').focus()")
     browser.press("Enter")
-    equal(
-        "after a guess",
-        browser.js("[document.activeElement.id, /^(Right|No)/.test($('reason').textContent)]"),
-        ["next", True],
-    )
+    browser.expect("focus after a guess", "document.activeElement.id", "next")
+    browser.expect("answer to a guess", "/^(Right|No)/.test($('reason').textContent)", True)
     browser.js("$('presets').children[0].focus()")
     browser.press("ArrowRight", "ArrowRight", "Enter")
-    equal(
-        "preset by keys", browser.js("[$('text').value, document.activeElement.textContent]"), ["aaaa", "aaaa: overlap"]
-    )
+    expected = ["aaaa", "aaaa: overlap"]
+    browser.expect("preset by keys", "[$('text').value, document.activeElement.textContent]", expected)
 
 
 def check_first_look(browser: Browser, _: int) -> None:
@@ -883,20 +777,20 @@ def check_first_look(browser: Browser, _: int) -> None:
         browser.open(f"lang={language}")
         for what in ("#words .line:nth-child(5) .word", "#pairs tr:nth-child(4)"):
             if browser.js(bottom.format(what)) > 900:
-                raise SystemExit(f"browser.py: {what} isn't in view in a window of 1280 by 900 ({language})")
+                fail(f"{what} isn't in view in a window of 1280 by 900 ({language})")
         browser.resize(853, 600)  # 1280 at 150 %
-        below = browser.js("$('pairs').getBoundingClientRect().top > $('words').getBoundingClientRect().bottom")
-        equal(f"pairs below words at 150 % ({language})", below, False)
+        below = "$('pairs').getBoundingClientRect().top > $('words').getBoundingClientRect().bottom"
+        browser.expect(f"pairs below words at 150 % ({language})", below, False)
         browser.resize(390, 844)
         if browser.js("$('slider').getBoundingClientRect().height") < 36:
-            raise SystemExit("browser.py: the slider is too low for a thumb")
-    cut = browser.js("show(filled('emoji')); $('words').classList.contains('cut')")
-    equal("words that go on to the right fade out at once", cut, True)
+            fail("the slider is too low for a thumb")
+    cut = "show(filled('emoji')); $('words').classList.contains('cut')"
+    browser.expect("words that go on to the right fade out at once", cut, True)
     for scroll, expected in ((0, True), (9999, False)):
         browser.js(f"$('words').scrollLeft = {scroll}; new Promise(requestAnimationFrame)")
         browser.wait(f"$('words').classList.contains('cut') === {str(expected).lower()}", 5)
     browser.open("lang=en&text=own+text")
-    equal("a link with another text opens the fold", browser.js("$('fold').open"), True)
+    browser.expect("a link with another text opens the fold", "$('fold').open", True)
     browser.resize(1280)
 
 
@@ -930,31 +824,22 @@ def check_reading(browser: Browser, _: int) -> None:
         browser.open(f"preset=special&round=4&lang={language}&ids=257")
         browser.js("$('fold').open = true")
         browser.js("$('colored').children[1].click()")
-        equal(f"contrast below 4.5 ({scheme})", browser.js(CONTRAST), [])
-        nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+        browser.expect(f"contrast below 4.5 ({scheme})", CONTRAST, [])
+        nodes = [node for node in browser.call("Accessibility.getFullAXTree")["nodes"] if not node.get("ignored")]
         roles = ("button", "textbox", "combobox", "slider", "region", "image", "toolbar", "group", "progressbar")
-        unnamed = [
-            node["role"]["value"]
-            for node in nodes
-            if not node.get("ignored") and node["role"]["value"] in roles and not node.get("name", {}).get("value")
-        ]
-        equal(f"without a name ({scheme})", unnamed, [])
-    lines = browser.js(
+        unnamed = [node["role"]["value"] for node in nodes if not node.get("name", {}).get("value")]
+        equal(f"without a name ({scheme})", [role for role in unnamed if role in roles], [])
+    lines = (
         "Array.from(document.querySelectorAll('.token.byte, .token.old, .piece'), (one) => getComputedStyle(one))"
         ".filter((style) => style.boxShadow === 'none' && style.borderBottomWidth === '0px').length"
     )
-    equal("tokens without a line around them", lines, 0)
+    browser.expect("tokens without a line around them", lines, 0)
     browser.js("$('fold').open = false")
     browser.resize(1280, media="print")
-    visible = (
-        "Array.from(document.querySelectorAll('{}')).filter((one) => one.getClientRects().length).map((one) => one.id)"
-    )
-    equal("controls on paper", browser.js(visible.format("button:not(.piece), select, input, progress")), [])
-    equal(
-        "on paper",
-        browser.js(visible.format("#text, #state, #reason, #words, #pairs, #merges, #shown, #steps")),
-        ["text", "state", "reason", "words", "pairs", "merges", "shown", "steps"],
-    )
+    seen = "Array.from(document.querySelectorAll('{}')).filter((one) => one.getClientRects().length).map((one) => one.id)"
+    browser.expect("controls on paper", seen.format("button:not(.piece), select, input, progress"), [])
+    on_paper = ["text", "state", "reason", "words", "pairs", "merges", "shown", "steps"]
+    browser.expect("on paper", seen.format(", ".join(f"#{name}" for name in on_paper)), on_paper)
     browser.resize(1280)
 
 
@@ -977,21 +862,22 @@ def check_chinese_preset(found: dict) -> None:
     text, rows = found["text"], [row[3] for row in found["list"]]
     merges = bpe.train_by_definition(bpe.words_of(text), 30)
     tokens = [(left + right).decode(errors="replace") for left, right in merges]
-    if (
-        not 200 <= len(text) <= 400
-        or not {"天", "好"} <= set(tokens[:12])
-        or not {"今天", "天气", "明天"} <= set(tokens)
-    ):
-        raise SystemExit(f"browser.py: the Chinese preset has {len(text)} characters and these tokens: {rows}")
+    early = {"天", "好"} <= set(tokens[:12]) and {"今天", "天气", "明天"} <= set(tokens)
+    if not early or not 200 <= len(text) <= 400:
+        fail(f"the Chinese preset has {len(text)} characters and these tokens: {rows}")
+
+
+CHECKS = [
+    check_patterns, check_decoding, check_comparison, check_large_text, check_links, check_widths, check_first_look,
+    check_keyboard, check_reading,
+]  # fmt: skip
 
 
 def main() -> None:
     source = PAGE.read_text(encoding="utf-8")
     lines = source.splitlines()
     if len(lines) > MOST_LINES or max(map(len, lines)) > MOST_COLUMNS:
-        raise SystemExit(
-            f"browser.py: docs/index.html has {len(lines)} lines, of at most {max(map(len, lines))} characters"
-        )
+        fail(f"docs/index.html has {len(lines)} lines, of at most {max(map(len, lines))} characters")
     languages = re.findall(r"^  (?:en|zh): \{\n(.*?)^  \},", source, re.DOTALL | re.MULTILINE)
     keys = [sorted(re.findall(r"(?:^|[{,] ) *(\w+): ", part, re.MULTILINE)) for part in languages]
     equal("names of sentences", keys[0], keys[1])
@@ -1005,9 +891,7 @@ def main() -> None:
             collected = browser.js(f"collectAll({json.dumps(PRESETS)}, {json.dumps(random_cases(seed))})")
             merges = words = 0
             for number, found in enumerate(collected):
-                name = (
-                    f"text {number} ({found['text']!r}, pattern {found['pattern']}, special tokens {found['special']})"
-                )
+                name = f"text {number} ({found['text']!r}, pattern {found['pattern']}, special tokens {found['special']})"
                 learned = check_training(found, name)
                 merges += len(learned)
                 words += check_encoding(found, name, learned)
@@ -1015,26 +899,13 @@ def main() -> None:
             equal("number of texts", len(collected), len(PRESETS) + RANDOM_TEXTS)
             print(f"{len(collected)} texts, {merges} merges and {words} encoded words are as in bpe.py", flush=True)
             check_chinese_preset(collected[PRESETS.index("chinese")])
-            for check in (
-                check_patterns,
-                check_decoding,
-                check_comparison,
-                check_large_text,
-                check_links,
-                check_widths,
-                check_first_look,
-                check_keyboard,
-                check_reading,
-            ):
+            for check in CHECKS:
                 start = time.monotonic()
                 check(browser, seed)
                 print(f"{time.monotonic() - start:5.1f} s  {check.__name__[6:].replace('_', ' ')}", flush=True)
-            sent = [
-                event["params"]["request"]["url"]
-                for event in browser.events
-                if event.get("method") == "Network.requestWillBeSent"
-            ]
-            equal("requests", {url.partition("#")[0] for url in sent} - {PAGE.as_uri(), "data:,"}, set())
+            requests = (event["params"] for event in browser.events if event.get("method") == "Network.requestWillBeSent")
+            sent = {request["request"]["url"].partition("#")[0] for request in requests}
+            equal("requests", sent - {PAGE.as_uri(), "data:,"}, set())
             errors = [event["params"] for event in browser.events if event.get("method") == "Runtime.exceptionThrown"]
             equal("errors", errors, [])
         finally:

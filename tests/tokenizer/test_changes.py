@@ -4,6 +4,7 @@ fuzz_changes.py has the oracle, and does more of the same: `python tests/fuzz_ch
 """
 
 import collections
+import functools
 import json
 import random
 import time
@@ -19,13 +20,20 @@ from bpe_more import choices, training
 from bpe_more.patterns import steps
 from bpe_more.tokenizer import Tokenizer
 from fuzz_changes import check_extension, encode_by_rank, extend_by_definition
+from shared import only_python
 from test_bpe import END, FIXTURE, HERE, PART, need
 
 TEXT = FIXTURE[:40_000]
 
 
+@functools.cache
+def model(size, specials):
+    """(vocab, merges), which are the same in both engines."""
+    return training.train_bpe(texts=[TEXT], vocab_size=size, special_tokens=specials)
+
+
 def trained(size, specials=(END,)):
-    return Tokenizer.train(texts=[TEXT], vocab_size=size, special_tokens=specials)
+    return Tokenizer(*model(size, tuple(specials)), specials)
 
 
 def merged(tokenizer):
@@ -490,7 +498,7 @@ def test_a_size_that_can_not_be_reached_is_an_error():
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with a model, old, that has roles and a template; and a text."""
+    """The current folder, with a model, old, that has roles and a template; and a text."""
     trained(300, [END, "<|user|>"]).save(tmp_path / "old", eos_token=END, chat_template="{{ messages }}")
     config = json.loads((tmp_path / "old/tokenizer_config.json").read_text())
     (tmp_path / "old/tokenizer_config.json").write_text(json.dumps({**config, "model_max_length": 77}))
@@ -498,8 +506,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_the_command_line_extends_a_model_and_its_roles_come_along(main, folder, monkeypatch):
-    monkeypatch.chdir(folder)
+def test_the_command_line_extends_a_model_and_its_roles_come_along(main, folder):
     before = {path.name: path.read_bytes() for path in (folder / "old").iterdir()}
     status, _, log = main("text.txt", "+100", "--extend", "old", "--model", "new")
     assert status == 0, log
@@ -516,8 +523,7 @@ def test_the_command_line_extends_a_model_and_its_roles_come_along(main, folder,
     assert f"{n_bytes / n_after:.2f} bytes per token in these pre-tokens, {n_bytes / n_before:.2f} before" in log
 
 
-def test_the_settings_of_a_snapshot_of_a_hub_whose_files_are_links_come_along(main, folder, monkeypatch):
-    monkeypatch.chdir(folder)
+def test_the_settings_of_a_snapshot_of_a_hub_whose_files_are_links_come_along(main, folder):
     for name in ("snapshot", "blobs"):
         Path(name).mkdir()
     for path in Path("old").iterdir():
@@ -528,6 +534,7 @@ def test_the_settings_of_a_snapshot_of_a_hub_whose_files_are_links_come_along(ma
     assert json.loads(Path("new/tokenizer_config.json").read_text())["model_max_length"] == 77
 
 
+@only_python
 @pytest.mark.parametrize("arguments, text", [
     (["10000", "--extend", "old"], "the number of new tokens, such as +10000 or +10k, not '10000'"),
     (["--extend", "old"], "the number of new tokens"), (["+0", "--extend", "old"], "not '+0'"),
@@ -539,15 +546,13 @@ def test_the_settings_of_a_snapshot_of_a_hub_whose_files_are_links_come_along(ma
     (["+10k", "--extend", "old/tokenizer.json", "--model", "link"], "--model must name another folder"),
     (["+10k", "--extend", "missing"], "No such file or folder"), (["+10k", "--extend", "old", "--explain", "3"], "not allowed with"),
 ])  # fmt: skip
-def test_what_the_command_line_refuses(error, folder, monkeypatch, arguments, text):
-    monkeypatch.chdir(folder)
+def test_what_the_command_line_refuses(error, folder, arguments, text):
     (folder / "link").symlink_to("old")
     assert text in error("text.txt", *arguments)
     assert not (folder / "bpeModel").exists()
 
 
-def test_notes_name_separators_and_ids_of_32_bits(main, folder, monkeypatch):
-    monkeypatch.chdir(folder)
+def test_notes_name_separators_and_ids_of_32_bits(main, folder):
     (folder / "text.txt").write_text("<|user|>hello<|assistant|> hello<|eot|>\n" * 3)
     tokens = {**dict(enumerate(bpe.BYTES)), 2**16 - 3: b"xy", 2**16 - 2: b"<|user|>"}
     Tokenizer(tokens, [(b"x", b"y")], ["<|user|>"]).save("large")
@@ -558,8 +563,7 @@ def test_notes_name_separators_and_ids_of_32_bits(main, folder, monkeypatch):
     assert "uint32" not in log and "500 requested, but no other pair has a count of 1 or more" in log
 
 
-def test_files_of_a_third_model_are_not_mixed_in(error, folder, monkeypatch):
-    monkeypatch.chdir(folder)
+def test_files_of_a_third_model_are_not_mixed_in(error, folder):
     (folder / "new").mkdir()
     (folder / "new/special_tokens_map.json").write_text("{}")
     assert "special_tokens_map.json is of another model" in error("text.txt", "+5", "--extend", "old", "--model", "new")

@@ -1,10 +1,10 @@
 """The class Tokenizer: encoding one text, batches and streams; decoding; threads and interruptions."""
 
-import array
 import concurrent.futures
 import contextlib
 import copy
 import decimal
+import functools
 import gc
 import gzip
 import itertools
@@ -18,6 +18,7 @@ import sys
 import tracemalloc
 import unicodedata
 import warnings
+import weakref
 from pathlib import Path
 
 import pytest
@@ -39,11 +40,9 @@ from test_bpe import (
     SPECIALS,
     TEXTS,
     TRICKY,
-    naive_encoder,
     need,
     pairs,
     random_text,
-    texts_and_ids,
     with_merges,
 )
 
@@ -123,16 +122,23 @@ class OwnTokenizer(Tokenizer):
     pass
 
 
-@pytest.mark.parametrize("kind", [Tokenizer, OwnTokenizer])
+@pytest.mark.parametrize("kind", [bpe.Tokenizer, Tokenizer, OwnTokenizer])
 @pytest.mark.parametrize("pattern", ["gpt2", "o200k", CUSTOM])
-def test_a_tokenizer_can_be_pickled_and_copied(pattern, kind):
+def test_pickles_and_copies_carry_no_caches_and_a_deleted_tokenizer_frees_its_memory(pattern, kind):
     tokenizer = kind(*trained(600), [END, "<new>"], pattern)
     text = f"Some words{END}and <new> 字"
     ids = tokenizer.encode(text)
     for clone in (pickle.loads(pickle.dumps(tokenizer)), copy.deepcopy(tokenizer), copy.copy(tokenizer)):
-        assert clone.encode(text) == ids and clone.options == tokenizer.options and clone.settings() == tokenizer.settings()
-        assert clone.vocab == tokenizer.vocab and clone.merges == tokenizer.merges
-        assert type(clone) is kind
+        assert type(clone) is kind and not (vars(clone).get("encoder") or vars(clone).get("_made_encoder"))
+        assert repr(clone) == repr(tokenizer) and clone.encode(text) == ids
+        for name in ("vocab", "merges", "special_tokens", "special_ids", "pattern"):
+            assert getattr(clone, name) == getattr(tokenizer, name)
+        if kind is not bpe.Tokenizer:
+            assert clone.options == tokenizer.options and clone.settings() == tokenizer.settings()
+    if kind is bpe.Tokenizer:
+        freed = weakref.ref(tokenizer)
+        del tokenizer
+        assert freed() is None  # no cycle that only the garbage collector would find
 
 
 @only_python
@@ -224,17 +230,6 @@ def test_a_pickle_takes_little_more_than_the_vocabulary_and_the_merges():
 
 
 # --- encoding --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("pattern", ["gpt2", "o200k", CUSTOM])
-@pytest.mark.parametrize("special_tokens", SPECIALS[1:])
-def test_encode_ordinary_takes_special_tokens_for_text(pattern, special_tokens):
-    tokenizer = Tokenizer(*trained(400, pattern), special_tokens, pattern)
-    encode = naive_encoder(*trained(400, pattern), (), bpe.PATTERNS.get(pattern, pattern))
-    for text, ids in texts_and_ids(pattern, tuple(special_tokens))[:50]:
-        assert tokenizer.encode_ordinary(text) == encode(text), text
-        assert tokenizer.encode(text) == ids and tokenizer.decode(tokenizer.encode_ordinary(text)) == text
-    assert not set(tokenizer.special_ids.values()) & set(tokenizer.encode_ordinary("".join(special_tokens)))
 
 
 def test_anything_but_text_is_an_error():
@@ -442,6 +437,8 @@ def test_a_warning_names_the_line_of_the_caller(tmp_path):
         lambda: training.train_bpe(**few), lambda: Tokenizer.train(**few), lambda: WithAName.train(**few),
         lambda: training.train_from_counts({b"ab": 1}, 300), lambda: old.extend(texts=["xy"], n_tokens=9),
         lambda: Tokenizer(vocab, []), lambda: WithAName(vocab, []), lambda: Tokenizer.from_files(*files),
+        lambda: bpe.train_bpe(**few), lambda: bpe.Tokenizer.train(**few), lambda: bpe.train_from_counts({b"ab": 1}, 300),
+        lambda: bpe.train_bpe(texts=[], vocab_size=300),
     ]  # fmt: skip
     for call in calls:
         with pytest.warns(UserWarning) as caught:
@@ -452,39 +449,18 @@ def test_a_warning_names_the_line_of_the_caller(tmp_path):
 # --- batches ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["python", "c"])
-def test_documents_cannot_forge_their_end(tmp_path, engine):
-    if engine == "c" and not C:
-        pytest.skip("no C engine")
-    tokenizer = Tokenizer(*trained(600), [END])
-    documents = [f"it quotes {END}", "", f"{END}{END}"]
-    expected = []
-    for text in documents:
-        expected += [*tokenizer.encode_ordinary(text), tokenizer.special_ids[END]]
-    paths = [tmp_path / str(number) for number in range(3)]
-    for path, text in zip(paths, documents):
-        path.write_text(text)
-    for arguments in ({"paths": paths}, {"paths": None, "texts": documents}):
-        n = tokenizer.encode_files(output=tmp_path / "ids.npy", end=END, engine=engine, **arguments)
-        ids = array.array("H", (tmp_path / "ids.npy").read_bytes()[128:]).tolist()
-        assert (n, ids) == (len(expected), expected)
-    for end in ("<other>", 5):
-        for name in ("begin", "end"):
-            with pytest.raises(ValueError, match=rf"{name} must be a special token of the model \(.*\), not {end!r}"):
-                tokenizer.encode_files(paths, tmp_path / "ids.npy", **{name: end})
-
-
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("end", [None, "</s>"])
-@pytest.mark.parametrize("pattern", ["gpt2", CUSTOM])
-def test_a_token_begins_each_document_whatever_its_size(tmp_path, cut, engine, workers, end, pattern):
+@pytest.mark.parametrize("begin, end, pattern", [
+    ("<s>", "</s>", "gpt2"), ("<s>", None, "gpt2"), (None, "</s>", "gpt2"), ("<s>", "</s>", CUSTOM), ("<s>", None, CUSTOM),
+])  # fmt: skip
+def test_a_token_begins_or_ends_each_document_whatever_its_size_and_no_document_can_forge_it(tmp_path, cut, engine, workers, begin, end, pattern):
     cut(300)
     tokenizer = Tokenizer(*trained(400), ["<s>", "</s>"], pattern)
     documents = ["", "<s>low", "low lower</s>\n" * 90, "", "er", "", "<s></s>" * 99, ""]
     expected = []
     for text in documents:
-        ends = [] if end is None else [tokenizer.special_ids[end]]
-        expected += [tokenizer.special_ids["<s>"], *tokenizer.encode_ordinary(text), *ends]
+        around = [[] if token is None else [tokenizer.special_ids[token]] for token in (begin, end)]
+        expected += [*around[0], *tokenizer.encode_ordinary(text), *around[1]]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
     for number, text in enumerate(documents):
         path = tmp_path / f"{number}.txt"
@@ -492,10 +468,13 @@ def test_a_token_begins_each_document_whatever_its_size(tmp_path, cut, engine, w
         if number % 3 == 2:
             Path(f"{path}.gz").write_bytes(gzip.compress(text.encode()))
     files = [tmp_path / f"{number}.txt{'.gz' * (number % 3 == 2)}" for number in range(len(documents))]
-    options = {"begin": "<s>", "end": end, "engine": engine, "workers": workers}
+    options = {"begin": begin, "end": end, "engine": engine, "workers": workers}
     for arguments in ({"paths": files}, {"texts": documents}, {"paths": tmp_path / "rows.jsonl"}):
         n = tokenizer.encode_files(output=tmp_path / "ids.npy", **arguments, **options)
         assert (n, read_ids(tmp_path / "ids.npy")[1]) == (len(expected), expected), arguments
+    for wrong, name in itertools.product(("<other>", 5), ("begin", "end")):
+        with pytest.raises(ValueError, match=rf"{name} must be a special token of the model \(.*\), not {wrong!r}"):
+            tokenizer.encode_files(files, tmp_path / "ids.npy", **{name: wrong})
 
 
 @pytest.mark.parametrize("end", [None, END])
@@ -506,17 +485,17 @@ def test_special_tokens_in_documents_are_counted_wherever_text_is_cut(tmp_path, 
     tokenizer = Tokenizer(*trained(400), [END, "<|end|>", "<s>", "[x]", "[x]y", "é>", "<s>["], pattern)
     find = bpe.special_token_finder(tokenizer.special_tokens).findall
     parts = [*tokenizer.special_tokens, END, END, "low ", " lower\n", "<|", "|>", "e", " 9"]
-    documents = ["".join(rng.choices(parts, k=rng.choice([0, 3, 900]))) for _ in range(20)] + ["none here"] * 20
+    documents = ["".join(rng.choices(parts, k=rng.choice([0, 3, 500]))) for _ in range(12)] + ["none here"] * 12
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
     for number, text in enumerate(documents):
         (tmp_path / f"{number}.txt").write_text(text)
-    files = [tmp_path / f"{number}.txt" for number in range(40)]
+    files = [tmp_path / f"{number}.txt" for number in range(24)]
     for paths, texts in ((files, None), (None, documents), (tmp_path / "rows.jsonl", None)):
         corpus = tokenizer.corpus_of(paths, texts, None, end, engine=engine)
         corpus.counted = tokenizer.special_tokens
         arrays.encode_corpus(tokenizer, corpus, tmp_path / "ids.npy")
-        assert corpus.n_specials == sum(len(find(text)) for text in documents) > 1000
-        assert corpus.n_documents == 40
+        assert corpus.n_specials == sum(len(find(text)) for text in documents) > 500
+        assert corpus.n_documents == 24
 
 
 @only_python
@@ -541,26 +520,16 @@ def test_a_batch_gives_a_list_for_each_text_in_order():
     for n_workers in (None, 1, 2):
         assert tokenizer.encode_batch(iter(texts), workers=n_workers) == [tokenizer.encode(text) for text in texts]
         assert tokenizer.ordinary.encode_batch(texts, n_workers) == [tokenizer.encode_ordinary(text) for text in texts]
-    assert tokenizer.encode_batch([]) == [] and tokenizer.ordinary.special_ids == {}
-    for bad in (5, "\ud800", b"low"):
-        with pytest.raises(ValueError, match=r"^texts\[201\]: "):
-            tokenizer.encode_batch([*texts[:201], bad, *texts])
-    with pytest.raises(ValueError, match="workers must be a positive integer, not 0"):
-        tokenizer.encode_batch(texts, workers=0)
-
-
-def test_a_batch_of_one_text_is_like_the_text_alone_with_the_errors_of_a_batch(monkeypatch):
-    tokenizer = Tokenizer(*trained(600), [END])
-    for text in ("", "low" + END, PART):
+    for text in ("", "low" + END, PART):  # a batch of one text is encoded in another way
         assert tokenizer.encode_batch([text]) == [tokenizer.encode(text)] == tokenizer.encode_batch([text], workers=1)
     assert tokenizer.encode_batch(["\ud800"], errors="replace") == [tokenizer.encode("\ufffd")]
-    for bad in (5, "\ud800", b"low"):
-        with pytest.raises(ValueError, match=r"^texts\[0\]: "):
-            tokenizer.encode_batch([bad])
-    with pytest.raises(ValueError, match="errors must be"):
-        tokenizer.encode_batch(["a"], errors="ignore")
-    monkeypatch.setattr(reading.Corpus, "results", None)  # it would take 20 times as long
-    assert tokenizer.encode_batch(["low"]) == [tokenizer.encode("low")]
+    assert tokenizer.encode_batch([]) == [] and tokenizer.ordinary.special_ids == {}
+    for bad, before in itertools.product((5, "\ud800", b"low"), ([], texts[:201])):
+        with pytest.raises(ValueError, match=rf"^texts\[{len(before)}\]: "):
+            tokenizer.encode_batch([*before, bad, *before])
+    for name, wrong in (("workers", 0), ("errors", "ignore")):
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            tokenizer.encode_batch(texts, **{name: wrong})
 
 
 @only_c
@@ -580,8 +549,8 @@ def test_texts_of_a_slice_are_encoded_in_one_call_like_each_alone():
 def test_an_error_names_the_text_of_a_batch_and_leaves_the_collector_as_it_was(monkeypatch):
     monkeypatch.setattr(reading, "BATCH_BYTES", 1000)
     tokenizer = Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [])
-    texts = ["abc"] * 10_000
-    for number in (0, 7, 9_999):
+    texts = ["abc"] * 3_000
+    for number in (0, 7, 2_999):
         bad = [*texts[:number], "abcd", *texts[number + 1 :]]
         for encode in (tokenizer.encode_batch, tokenizer.encode_arrays):
             for enabled in (True, False):
@@ -600,7 +569,7 @@ def test_arrays_of_a_batch_are_the_lists_of_it():
     for tokenizer, kind in (
         (Tokenizer(*trained(600), [END]), "uint16"), (Tokenizer({0: b"a", 70_000: b" ", 5: b"b"}, []), "uint32"),
     ):  # fmt: skip
-        for texts in ([], [""], ["a b", "", "ab " * 500_000, "b"]):
+        for texts in ([], [""], ["a b", "", "ab " * 200_000, "b"]):
             lists = [tokenizer.encode(text) for text in texts]
             ids, offsets = tokenizer.encode_arrays(iter(texts), workers=2)
             ids, offsets = numpy.asarray(ids), numpy.asarray(offsets)
@@ -626,8 +595,8 @@ def test_the_parts_of_a_long_text_have_its_ids(monkeypatch, pattern, special_tok
     name = pattern if isinstance(pattern, str) else pattern[-1]
     tokenizer = Tokenizer(*trained(600, name), special_tokens, pattern)
     rng, n_parts = random.Random(repr((pattern, special_tokens))), 0
-    texts = [random_text(rng, [*TRICKY, *special_tokens, "don", "12", "e\u0301", "中國"], rng.randint(0, 500)) for _ in range(60)]
-    texts += ["a" * 3000, "a a" * 700, PART, f"{PART[:5000]}{'x' * 2000}{PART[:5000]}"]
+    texts = [random_text(rng, [*TRICKY, *special_tokens, "don", "12", "e\u0301", "中國"], rng.randint(0, 500)) for _ in range(15)]
+    texts += ["a" * 2000, "a a" * 400, f"{PART[:1500]}{'x' * 1000}{PART[-1500:]}"]
     whole = tokenizer.encode_batch(texts)
     with_small_parts(monkeypatch)
     for _ in range(2):  # the second time, the words are known
@@ -636,7 +605,7 @@ def test_the_parts_of_a_long_text_have_its_ids(monkeypatch, pattern, special_tok
         parts = list(arrays.parts_of_text(text, tokenizer.pattern, tokenizer.special_tokens))
         assert [0, *(end for _, end in parts)] == [*(start for start, _ in parts), len(text)]
         n_parts += len(parts)
-    assert n_parts > (200 if pattern != CUSTOM else len(texts))
+    assert n_parts > (50 if pattern != CUSTOM else len(texts))
 
 
 @only_c
@@ -662,17 +631,6 @@ def test_an_error_in_a_long_text_is_that_of_the_whole(monkeypatch):
                 with_small_parts(monkeypatch)
             assert errors[0] == errors[1]
             monkeypatch.undo()
-
-
-@only_c
-def test_with_one_core_or_thousands_of_special_tokens_a_long_text_is_one_part(monkeypatch):
-    with_small_parts(monkeypatch)
-    specials = tuple(f"<{number}>" for number in range(arrays.MOST_SPECIALS + 1))  # to look for them at a place takes long
-    assert list(arrays.parts_of_text(PART, "gpt2", specials)) == [(0, len(PART))]
-    assert len(list(arrays.parts_of_text(PART, "gpt2", specials[1:]))) > 10
-    monkeypatch.setattr(workers, "count_cores", lambda: 1)
-    monkeypatch.setattr(Tokenizer, "_encode_parts", None)
-    assert Tokenizer(*trained(600), [END]).encode(PART)
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------
@@ -703,19 +661,19 @@ def test_a_stream_is_lazy_and_takes_little_memory(errors):
     ids = tokenizer.encode_iterable((seen.append(1) or "some words and more words\n" for _ in itertools.count()), errors)
     assert [next(ids) for _ in range(5)] and len(seen) < 50  # about 1 KB
     tracemalloc.start()
-    for _ in itertools.islice(ids, 1_000_000):
+    for _ in itertools.islice(ids, 200_000):
         pass
-    assert tracemalloc.get_traced_memory()[1] < 2_500_000  # the text alone, or a list of the ids, takes more
+    assert tracemalloc.get_traced_memory()[1] < 1_900_000  # the text, or a list of the ids, takes more
     tracemalloc.stop()
 
 
 @pytest.mark.parametrize("size", [1000, 65_536])
 def test_a_stream_with_a_custom_pattern_is_cut_at_the_next_special_token(size):
     """The search for a cut must not skip special tokens between two attempts."""
-    tokenizer, text, taken = Tokenizer(with_merges([]), [], [END], CUSTOM), ("ab cd " * 25_000 + END) * 5, []
+    tokenizer, text, taken = Tokenizer(with_merges([]), [], [END], CUSTOM), ("ab cd " * 12_000 + END) * 4, []
     blocks = (taken.append(size) or text[start : start + size] for start in range(0, len(text), size))
     most = max(len(taken) * size - number for number, _ in enumerate(tokenizer.encode_iterable(blocks)))
-    assert most < 300_000
+    assert most < 150_000
 
 
 # --- decoding --------------------------------------------------------------------------------------------------------
@@ -736,52 +694,42 @@ class Tensor(list):
         return list(super().__iter__())
 
 
-def test_a_tensor_or_an_array_of_two_dimensions_is_an_error_that_names_tolist():
-    tokenizer = Tokenizer(*trained(300), [END])
-    arrays = [Tensor([104, 105]), iter(Tensor([104, 105]))]
-    with contextlib.suppress(ImportError):
-        import numpy
+DECODERS = {
+    "decode": lambda tokenizer, ids: tokenizer.decode(ids), "decode_bytes": lambda tokenizer, ids: tokenizer.decode_bytes(ids),
+    "decode_iterable": lambda tokenizer, ids: list(tokenizer.decode_iterable(ids)),
+    "skip_special_tokens": lambda tokenizer, ids: tokenizer.decode(ids, skip_special_tokens=True),
+}  # fmt: skip
 
-        arrays.append(numpy.array([[104, 105]]))
-        assert tokenizer.decode(numpy.array([104, 105])) == "hi"
-        with pytest.raises(ValueError, match="unknown token id .*999.* at index 0$"):  # an integer: nothing to convert
-            tokenizer.decode(numpy.array([999]))
-    for ids in arrays:
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_what_is_no_id_is_named(name):
+    """Numbers that are equal to ids are none, nor are tensors and arrays of two dimensions, for which tolist() is the way."""
+    numpy, tokenizer = need("numpy"), Tokenizer(*trained(300), [END])
+    decode = functools.partial(DECODERS[name], tokenizer)
+    for bad in ([1, 2], 10**9, None, 257.0, True, numpy.float64(257), numpy.bool_(True), decimal.Decimal(257)):
+        for kind in (list, iter):
+            with pytest.raises(ValueError, match=f"unknown token id {re.escape(repr(bad))} at index 1"):
+                decode(kind([104, bad]))
+    for ids in (Tensor([104, 105]), iter(Tensor([104, 105])), numpy.array([[104, 105]])):
         with pytest.raises(ValueError, match=r"unknown token id .* at index 0; pass integers, as ids\.tolist\(\) gives them$"):
-            tokenizer.decode(ids)
-    assert tokenizer.decode(Tensor([104, 105]).tolist()) == "hi"
-
-
-def test_ids_that_are_no_ids_are_named():
-    tokenizer = Tokenizer(*trained(300), [END])
-    decoders = (tokenizer.decode, tokenizer.decode_bytes, lambda ids: list(tokenizer.decode_iterable(ids)))
-    for decode in (*decoders, lambda ids: tokenizer.decode(ids, skip_special_tokens=True)):
-        with pytest.raises(TypeError, match="ids must be an iterable of token ids, not 5"):
-            decode(5)
-        for ids, place in (([[1, 2]], r"\[1, 2\] at index 0"), ([1, 10**9], "1000000000 at index 1"), ([1, None], "None at index 1")):
-            for kind in (list, iter):
-                with pytest.raises(ValueError, match=f"unknown token id {place}"):
-                    decode(kind(ids))
+            decode(ids)
+    with pytest.raises(ValueError, match="unknown token id .*999.* at index 0$"):  # an integer: nothing to convert
+        decode(numpy.array([999]))
+    for same in (Tensor([104, 105]).tolist(), numpy.array([104, 105]), [numpy.int64(104), numpy.uint16(105)]):
+        assert decode(same) == decode([104, 105])
+    with pytest.raises(TypeError, match="ids must be an iterable of token ids, not 5"):
+        decode(5)
 
     def broken():
         yield 1
         raise TypeError("of the caller")
 
-    for decode in decoders:
-        with pytest.raises(TypeError, match="of the caller"):
-            decode(broken())
+    with pytest.raises(TypeError, match="of the caller"):
+        decode(broken())
 
 
-def test_numbers_that_are_equal_to_ids_are_no_ids():
+def test_numbers_that_are_equal_to_ids_are_none_in_vocabularies():
     numpy = need("numpy")
-    tokenizer = Tokenizer(*trained(300), [END])
-    decoders = (tokenizer.decode, tokenizer.decode_bytes, lambda ids: list(tokenizer.decode_iterable(ids)))
-    for decode in (*decoders, lambda ids: tokenizer.decode(ids, skip_special_tokens=True)):
-        for wrong in (257.0, True, numpy.float64(257), numpy.bool_(True), decimal.Decimal(257)):
-            for kind in (list, iter):
-                with pytest.raises(ValueError, match=f"unknown token id {re.escape(repr(wrong))} at index 1"):
-                    decode(kind([104, wrong]))
-        assert decode([numpy.int64(104), numpy.uint16(105)]) == decode([104, 105])
     for wrong in (1.0, True, numpy.bool_(True)):
         with pytest.raises(ValueError, match="vocab maps ids from 0 to"):
             Tokenizer({0: b"a", wrong: b"b"}, [])
@@ -821,32 +769,37 @@ def test_threads_share_a_tokenizer_and_a_folder(tmp_path):
     expected = list(map(Tokenizer(*trained(2000), [END]).encode, texts))
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert list(pool.map(tokenizer.encode, texts * 5)) == expected * 5
-        assert list(pool.map(Tokenizer({0: b"a"}, []).save, [tmp_path] * 60)) == [None] * 60
+        assert list(pool.map(Tokenizer({0: b"a"}, []).save, [tmp_path] * 30)) == [None] * 30
     assert not list(tmp_path.glob("*.tmp")) and model_in(tmp_path) == ({0: b"a"}, [])
 
 
-def is_of_engine(path):
-    """Whether a file has code that runs between a call of a Tokenizer and C."""
-    return os.path.basename(path) in ("bpe.py", "build_ffi.py") or os.path.join("bpe_more", "engine") in path
+@contextlib.contextmanager
+def traced(interrupt):
+    """Call interrupt(event) between any two instructions of the files that are between a call of a Tokenizer and C."""
+
+    def trace(frame, event, argument):
+        path = frame.f_code.co_filename
+        if os.path.basename(path) not in ("bpe.py", "build_ffi.py") and os.path.join("bpe_more", "engine") not in path:
+            return None
+        frame.f_trace_opcodes = True
+        interrupt(event)
+        return trace
+
+    tracer = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(tracer)
 
 
 def test_a_signal_handler_that_encodes_does_not_change_the_call_that_it_interrupts():
-    """A handler, or __del__, can run between any two lines; a trace function runs between all of them."""
+    """A handler, or __del__, can run between any two instructions."""
     tokenizer, text = Tokenizer(*trained(2000), [END]), f"The ferry was late again.{END}"
-    expected, interruptions, tracer = tokenizer.encode(text), [], sys.gettrace()
-
-    def interrupt(frame, event, argument):
-        if not is_of_engine(frame.f_code.co_filename):
-            return None
-        interruptions.append(tokenizer.encode("12345 " * 20))
-        return interrupt
-
+    expected, interruptions = tokenizer.encode(text), []
     for encode in (tokenizer.encode, lambda text: list(tokenizer.encode_iterable([text]))):
-        sys.settrace(interrupt)
-        try:
+        with traced(lambda event: interruptions.append(tokenizer.encode("12345 " * 5))):
             ids = encode(text)
-        finally:
-            sys.settrace(tracer)
         assert ids == expected and len(interruptions) > 3
 
 
@@ -854,37 +807,27 @@ def test_a_signal_handler_that_encodes_does_not_change_the_call_that_it_interrup
 @pytest.mark.parametrize("batch", [False, True])
 def test_ctrl_c_between_any_two_instructions_leaves_a_tokenizer_that_gives_the_same_ids(batch):
     """C never points to a cache that Python may free: the next short text would be looked up in freed memory."""
-    tokenizer, texts, tracer = Tokenizer(*trained(2000), [END]), ["The ferry", PART[:5000]], sys.gettrace()
+    tokenizer, texts = Tokenizer(*trained(2000), [END]), ["The ferry", PART[:5000]]
     expected = list(map(tokenizer.encode, texts))
     encoder = tokenizer.encoder
-    interrupted = 0
-
-    def interrupt(frame, event, argument):
-        nonlocal left
-        if not is_of_engine(frame.f_code.co_filename):
-            return None
-        frame.f_trace_opcodes = True
-        left -= event == "opcode"
-        if not left:
-            raise KeyboardInterrupt
-        return interrupt
-
     for first in itertools.count(1):
-        left = first
+        instructions = iter(range(first))
+
+        def interrupt(event):
+            if event == "opcode" and next(instructions, None) is None:  # noqa: B023 (called at once)
+                raise KeyboardInterrupt
+
         try:
-            sys.settrace(interrupt)
-            tokenizer.encode_batch(texts) if batch else tokenizer.encode(texts[1])
+            with traced(interrupt):
+                tokenizer.encode_batch(texts) if batch else tokenizer.encode(texts[1])
+            break
         except KeyboardInterrupt:
-            interrupted += 1
-        finally:
-            sys.settrace(tracer)
+            pass
         kept = [call.cache for call in encoder.calls]
         assert encoder.for_lists.cache in [C.ffi.NULL, *kept], f"instruction {first}"
         assert gc.isenabled(), f"instruction {first}"
         assert list(map(tokenizer.encode, texts)) == expected
-        if left > 0:
-            break
-    assert interrupted > 100
+    assert first > 100
 
 
 @only_python
@@ -892,6 +835,13 @@ def test_a_normal_form_without_any_split_is_a_pattern():
     """The file of a model may have a normalizer, and a ByteLevel step that splits nothing."""
     tokenizer = Tokenizer({number: bytes([number]) for number in range(256)}, [], pattern=("NFC",))
     assert tokenizer.encode("e\u0301") == [0xC3, 0xA9]
+
+
+@functools.cache
+def of_many_scripts():
+    """(vocab, merges) of a text whose characters change in normal forms, next to letters."""
+    text = random_text(random.Random(9), [" a", "a", "b", "é", "字", "가", "ка"], 9000)
+    return training.train_bpe(None, 400, texts=[text])
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFKC"])
@@ -903,8 +853,7 @@ def test_texts_of_a_slice_are_normalized_between_special_tokens_like_each_piece_
     """Normalizing may make a special token, and two kinds of them may overlap."""
     rng = random.Random(f"{form} {specials}")
     alphabet = [*FORMS, *specials, *normalized, *"ab.<>OT", " ", "\n", "＜end＞", "ＴM", "\u0301"]
-    text = random_text(rng, [" a", "a", "b", "é", "字", "가", "ка"], 9000)
-    vocab, merges = training.train_bpe(None, 400, texts=[text], engine="python", workers=1)
+    vocab, merges = of_many_scripts()
     tokenizer = Tokenizer(vocab, tuple(merges), [*specials, *normalized], (form, "qwen2"), normalized=normalized)
     found_in_pieces = tokenizer.with_only(normalized, "qwen2")
 
@@ -915,7 +864,7 @@ def test_texts_of_a_slice_are_normalized_between_special_tokens_like_each_piece_
             ids += [tokenizer.special_ids[piece]] if number % 2 else found_in_pieces.encode(normal)
         return ids
 
-    for size in (1, 3, 200):
+    for size in (1, 3, 100):
         texts = [random_text(rng, alphabet, rng.choice([2, 8, 30])) for _ in range(size)]
         texts += [random_text(rng, [*alphabet, *"abc\n" * 50], 11_000)]  # a long one is normalized by lines
         expected = list(map(by_definition, texts))

@@ -14,8 +14,8 @@
  * a register. If the machine can't decide, which is rare, walk_word reads one word with the automaton, which goes back to
  * the last place at which the word might end.
  *
- * MEMORY  32 bytes per slot, at most 3/4 full, and the bytes of long words; two tables while one grows. Rules have 128 KB for
- *         each step of a pattern, and 64 KB.
+ * MEMORY  32 bytes per slot, at most 3/4 full, and the bytes of long words; two tables while one grows; 32 bytes per word
+ *         in bpe_words_get. Rules have 128 KB for each step of a pattern, and 64 KB.
  */
 
 #if defined(__GNUC__) && defined(__x86_64__) && !defined(PLAIN_C)

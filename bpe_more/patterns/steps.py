@@ -289,13 +289,6 @@ def places_to_cut(text: str, pattern: Pattern, special_tokens: tuple[str, ...]) 
             yield place
 
 
-def places_for_step(text: str, pattern: str, special_tokens: tuple[str, ...]) -> Iterator[int]:
-    """Yield the indexes of text at which a cut changes no word, in descending order."""
-    # special_token_finder matches nothing if there are no special tokens
-    finder = bpe.WORD_END if pattern in bpe.PATTERNS else "(?r)" + bpe.special_token_finder(special_tokens).pattern
-    return (match.start() for match in regex.finditer(finder, text, regex.V0))
-
-
 def places_between_words(text: str, pattern: Pattern, special_tokens: SpecialTokens) -> Iterator[int]:
     """Do the same as places_to_cut(), without regard to whitespace that special tokens remove.
 
@@ -318,7 +311,10 @@ def places_between_words(text: str, pattern: Pattern, special_tokens: SpecialTok
             if settled and not could_make_special(place):
                 yield place
     found_first = tuple(token for token in special_tokens if token not in normalized)
-    for place in places_for_step(text, own if named else "", found_first):
+    # an expression that matches nothing if there are no special tokens
+    finder = bpe.WORD_END if named else "(?r)" + bpe.special_token_finder(found_first).pattern
+    for match in regex.finditer(finder, text, regex.V0):
+        place = match.start()
         # Without a named pattern, nothing is joined: each side of a special token is normalized alone.
         # Else, NFKC turns the sign ™ into the letters TM, which join the word before it.
         if form and named:

@@ -168,7 +168,9 @@ class Tokenizer(Vocabulary):
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token, "chat_template": chat_template}
         model = self._vocab, self._known_merges, self._special_ids, self.pattern
-        if note := saving.save_model(*model, folder, self.settings(), roles):
+        with gpt2.paused_collector():
+            note = saving.save_model(*model, folder, self.settings(), roles)
+        if note:
             warnings.warn(f"{os.fspath(folder)}: {note}", stacklevel=2)
 
     @property

@@ -78,14 +78,15 @@ def printable(vocab: Mapping[int, bytes], merges: Sequence[Any],
     if len(ids) < len(names):
         check_special_names(special_ids)
         raise ValueError("can't be saved: a special token is also another token in printable characters")
+    lefts: Any
+    rights: Any
     if isinstance(merges, MergeIds):
         text_of: Mapping[Any, str] = names
-        lefts, rights = merges.numbers[::3], merges.numbers[1::3]
+        lefts, rights, _ = merges.columns()
     else:
         # reversed: if two ids have the same bytes, merges have the first one's name
         text_of = {vocab[token_id]: names[token_id] for token_id in reversed([*vocab])}
         lefts, rights = zip(*merges) if merges else ((), ())
-
     pairs = list(zip(map(text_of.__getitem__, lefts), map(text_of.__getitem__, rights)))
     check_names_in_merges(pairs, special_ids)
     return ids, pairs

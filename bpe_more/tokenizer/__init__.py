@@ -90,10 +90,10 @@ class Tokenizer(Vocabulary):
         hidden = {token_id for text, token_id in self._special_ids.items() if text not in shown}
         hidden.update(self.unreachable)
         hidden.difference_update(self.shared)
-        merges = self._known_merges
+        merges = self.merge_ids
         if not hidden.isdisjoint(merges.numbers):  # no merge makes a hidden token, so these are never applied
             applied = (ids for ids in merges if hidden.isdisjoint(ids))
-            merges = MergeIds(array("I", itertools.chain.from_iterable(applied)))
+            merges = MergeIds(itertools.chain.from_iterable(applied))
         vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
         shared = {token_id: special for token_id, special in self.shared.items() if special in shown}
         return Tokenizer(vocab, merges, special_tokens, pattern, ignore_merges=self._ignore_merges, shared=shared)
@@ -104,7 +104,7 @@ class Tokenizer(Vocabulary):
     def with_special_tokens(self, special_tokens: Iterable[str]) -> Tokenizer:
         """Return a tokenizer with more special tokens, which get the next ids; all else stays."""
         specials = *self.special_tokens, *steps.check_special_tokens(special_tokens)
-        return type(self)(self._vocab, self._known_merges, specials, self.pattern, **self.settings())
+        return type(self)(self._vocab, self.merge_ids, specials, self.pattern, **self.settings())
 
     @classmethod
     def train(cls, input_path: bpe.Paths = None, vocab_size: int | None = None, special_tokens: bpe.Strings = None, *,
@@ -167,7 +167,7 @@ class Tokenizer(Vocabulary):
         for roles and added tokens that aren't special tokens of this model, which are a warning.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token, "chat_template": chat_template}
-        model = self._vocab, self._known_merges, self._special_ids, self.pattern
+        model = self._vocab, self.merge_ids, self._special_ids, self.pattern
         with gpt2.paused_collector():
             note = saving.save_model(*model, folder, self.settings(), roles)
         if note:

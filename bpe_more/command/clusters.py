@@ -1,8 +1,7 @@
 """The tasks of the command line with --cluster: training, and --encode.
 
 Gives: run_on_cluster().
-Uses: choices, cluster, cluster.engines, cluster.urls, arguments, models, summary, work, errors, formats.saving,
-outputs.
+Uses: choices, cluster, cluster.engines, cluster.urls, arguments, models, summary, work, errors, outputs.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from bpe_more import choices, cluster, outputs
 from bpe_more.cluster import engines, urls
 from bpe_more.command import arguments, models, summary, work
 from bpe_more.errors import plural, require
-from bpe_more.formats import saving
 
 
 def run_on_cluster(args: Namespace, vocab_size: int) -> None:
@@ -48,14 +46,12 @@ def encode(args: Namespace) -> None:
 def train(args: Namespace, vocab_size: int) -> None:
     """Train on the files of the corpus, and save the model here."""
     given = arguments.given_options(args, arguments.TRAINING)
-    given["special_tokens"] = arguments.special_tokens_of(args)
     options = choices.Options(**given, vocab_size=vocab_size).checked()
     folder = arguments.model_folder(args)
-    saving.check_special_names(options.special_tokens)
     paths = [urls.place_of(file.path) for file in urls.files_of(args.corpus)]
     if args.counts is not None:
         paths += cluster.counts_files(args.counts, len(paths))
-    work.check_folder(folder, paths)
+    work.check_model(folder, options, paths)
     given |= {"counts": args.counts, "buckets": args.buckets, "task_bytes": args.task_bytes}
     with engines.connected(args.cluster) as client:
         tokenizer = cluster.train(client, args.corpus, vocab_size, **given)

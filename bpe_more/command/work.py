@@ -1,7 +1,7 @@
 """Training on the command line, and what other tasks do, too: checks of files, counting, saving.
 
-Gives: train(); expand_corpus(), check_names(), check_folder(), count(), save(). It imports explain for the options
---explain and --compare only.
+Gives: train(); expand_corpus(), check_names(), check_model(), check_folder(), count(), save(). It imports explain for
+the options --explain and --compare only.
 Uses: choices, arguments, summary, corpus.counting, corpus.inputs, corpus.reading, errors, explain, formats.saving,
 outputs, training.
 """
@@ -49,7 +49,6 @@ def check_names(paths: Iterable[str]) -> None:
 def train(args: Namespace, vocab_size: int | None) -> tuple[reading.Corpus, bool]:
     """Train, print what was learned, save the model; return the corpus, and whether --compare agrees."""
     given = arguments.given_options(args, arguments.TRAINING)
-    given["special_tokens"] = arguments.special_tokens_of(args)
     options = choices.Options(**given, vocab_size=vocab_size).checked()
     check_names(args.corpus)
     corpus = reading.Corpus(args.corpus, None, options)
@@ -59,11 +58,10 @@ def train(args: Namespace, vocab_size: int | None) -> tuple[reading.Corpus, bool
 
     rounds = explain.rounds_of(args.explain) if args.explain is not None else range(0)
     kind, theirs = explain.read_pairs(args.compare) if args.compare is not None else ("", [])
-    # --explain and --compare alone save no model
-    folder = None if explains and args.model is None else arguments.model_folder(args)
-    if folder is not None:  # fail before an hour of training
-        saving.check_special_names(options.special_tokens)
-        check_folder(folder, corpus.paths if args.compare is None else [*corpus.paths, args.compare])
+    folder = None
+    if not explains or args.model is not None:  # --explain and --compare alone save no model
+        folder = arguments.model_folder(args)
+        check_model(folder, options, corpus.paths if args.compare is None else [*corpus.paths, args.compare])
     special_ids = dict(zip(options.special_tokens, itertools.count(256)))
     table, n_bytes = count(args, corpus, special_ids)
 
@@ -79,16 +77,21 @@ def train(args: Namespace, vocab_size: int | None) -> tuple[reading.Corpus, bool
         same = explain.compare(theirs, words, merges)
     if rounds:
         explain.explain(rounds, words, merges)
-
     summary.report(args, "vocabulary", summary.sizes(options, len(vocab), len(merges)))
     summary.report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token in these pre-tokens")
     summary.report(args, "note", summary.forgotten_note(learned))
-    if folder is not None:
-        save(args, folder, (vocab, merges, special_ids, options.pattern))
-    else:
+    if folder is None:
         task = "--explain" if rounds else "--compare"
         summary.report(args, "saved", f"nothing: {task} saves a model only with --model FOLDER")
+    else:
+        save(args, folder, (vocab, merges, special_ids, options.pattern))
     return corpus, same
+
+
+def check_model(folder: str, options: choices.Options, paths: Sequence[bpe.FilePath]) -> None:
+    """Refuse special tokens or a folder that can't be saved, before an hour of training."""
+    saving.check_special_names(options.special_tokens)
+    check_folder(folder, paths)
 
 
 def check_folder(folder: str, inputs: Sequence[bpe.FilePath]) -> None:

@@ -98,17 +98,22 @@ class Vocabulary:
         with_kinds = SpecialTokens(specials)
         with_kinds.normalized, with_kinds.lstrip, with_kinds.rstrip = self.normalized, self.lstrip, self.rstrip
         self.options = self.options._replace(special_tokens=with_kinds)
-        # Words that stay whole, and their ids. ignore_merges is read in formats/huggingface.py and written in
-        # formats/saving.py; what it means for encoding is in encoders.py, changes.py, engine/encoder.py, bpe_encode.c.
-        self.ignoring_merges: dict[bytes, int] = {}
-        if self._ignore_merges:
-            self.ignoring_merges = self._ids.copy()
-            self.ignoring_merges.pop(b"", None)  # the empty token, which Whisper has, isn't a word
-            for token_id in set(self._special_ids.values()).difference(self.shared):
-                if self._ids.get(self._vocab[token_id]) == token_id:
-                    del self.ignoring_merges[self._vocab[token_id]]
-        elif not isinstance(merges, (tuple, MergeIds)):
+        self.ignoring_merges = self.whole_words() if self._ignore_merges else {}
+        if not self._ignore_merges and not isinstance(merges, (tuple, MergeIds)):
             self.warn_of_unreachable_tokens()
+
+    def whole_words(self) -> dict[bytes, int]:
+        """Return the words that stay whole with ignore_merges, and their ids: all tokens but the special ones.
+
+        ignore_merges is read in formats/huggingface.py and written in formats/saving.py; what it means for encoding is
+        in encoders.py, changes.py, engine/encoder.py, bpe_encode.c.
+        """
+        words = self._ids.copy()
+        words.pop(b"", None)  # the empty token, which Whisper has, isn't a word
+        for token_id in set(self._special_ids.values()).difference(self.shared):
+            if self._ids.get(self._vocab[token_id]) == token_id:
+                del words[self._vocab[token_id]]
+        return words
 
     def set_vocabulary(self, vocab: Mapping[int, bytes], merges: Merges, special_tokens: bpe.Strings,
                        pattern: Any) -> None:

@@ -1,6 +1,7 @@
 """Reasons for merges, for teachers and for people who wrote a trainer: --show, --explain and --compare.
 
-Gives: show(), explain() and compare(), one for each of these options; visible(), which protects the terminal.
+Gives: show(), explain() and compare(), one for each of these options; rounds_of() and read_pairs(), which read
+their values.
 Uses: corpus.progress, errors, formats.gpt2, formats.kinds, tokenizer.
 """
 
@@ -15,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import bpe
-from bpe_more.corpus.progress import say
+from bpe_more.corpus.progress import say, visible
 from bpe_more.errors import plural, require
 from bpe_more.formats import gpt2, kinds
 from bpe_more.tokenizer import Tokenizer
@@ -65,11 +66,6 @@ def spell_bytes(data: bytes, marks: Mapping[str, str]) -> str:
 def in_line(tokens: Iterable[bytes]) -> str:
     """Spell tokens in one line: in_line([b"a", b" the"]) -> "a ␣the"."""
     return " ".join(readable(tokens, {"\n": "\\n", " ": "␣"}))
-
-
-def visible(text: str) -> str:
-    """Escape what isn't printable, except for line feeds, to protect the terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
 def rounds_of(text: str) -> range:

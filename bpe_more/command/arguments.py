@@ -2,7 +2,7 @@
 
 Options of training have the names of train_bpe's arguments.
 
-Gives: parse(), check_extend(), given_options(), vocab_size_of(), special_tokens_of().
+Gives: parse(), check_extend(), given_options(), model_folder(), vocab_size_of().
 Uses: choices, corpus.progress, errors, patterns.steps.
 """
 
@@ -13,6 +13,7 @@ import functools
 import itertools
 import os
 import re
+import sys
 import time
 from argparse import ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Callable, Sequence
@@ -169,7 +170,10 @@ ENCODING = ("errors", "workers", "engine", "column", "begin", "end")
 
 
 def given_options(args: Namespace, taken: Sequence[str]) -> dict[str, Any]:
-    """Return the options that were given. Raises TypeError for one that isn't taken."""
+    """Return the options that were given, progress, and in training special tokens.
+
+    Raises TypeError for an option that isn't taken.
+    """
     options = dict.fromkeys((*TRAINING, *ENCODING))
     given = {name: value for name in options if (value := getattr(args, name)) is not None}
     if args.as_kind == "jsonl":
@@ -180,7 +184,15 @@ def given_options(args: Namespace, taken: Sequence[str]) -> dict[str, Any]:
     for name in given.keys() - set(taken):
         names = ", ".join(name for name in options if name in taken)
         raise TypeError(f"{name!r} is not an option here; the options are {names}")
+    if "special_tokens" in taken:
+        given["special_tokens"] = special_tokens_of(args)
+    given["progress"] = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
     return given
+
+
+def model_folder(args: Namespace) -> str:
+    """Return the folder of the model that is used, or made."""
+    return "bpeModel" if args.model is None else args.model
 
 
 def vocab_size_of(text: str) -> int | None:

@@ -1,7 +1,7 @@
 """The summary of a run: one line for each thing that was done.
 
 Gives: report(), which prints a line; the texts of notes on documents, the engine, the model and special tokens.
-Uses: choices, corpus.progress, corpus.reading, errors, explain, tokenizer.
+Uses: choices, corpus.progress, corpus.reading, errors.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from typing import Any
 import bpe
 from bpe_more import choices
 from bpe_more.corpus import reading
-from bpe_more.corpus.progress import say
+from bpe_more.corpus.progress import say, visible
 from bpe_more.errors import plural
-from bpe_more.explain import visible
-from bpe_more.tokenizer import Tokenizer
 
 
 @contextlib.contextmanager
@@ -73,7 +71,7 @@ def sizes(options: choices.Options, n_tokens: int, n_merges: int) -> str:
     return f"{n_tokens:,} = {parts}"
 
 
-def description(tokenizer: Tokenizer, name: str) -> str:
+def description(tokenizer: Any, name: str) -> str:
     """Say which model a run uses: its folder, its size and its pattern."""
     pattern = tokenizer.pattern if isinstance(tokenizer.pattern, str) else ", ".join(tokenizer.pattern)
     shown = pattern if len(pattern) <= 60 else pattern[:60] + "..."
@@ -103,6 +101,12 @@ def forgotten_note(learned: Iterable[bpe.Learned]) -> str:
 
 
 def report(args: Namespace, name: str, text: str) -> None:
-    """Print a line of the summary, after the time so far."""
-    if not args.quiet:
+    """Print a line of the summary, after the time so far, unless its text is empty."""
+    if text and not args.quiet:
         say(f"{time.perf_counter() - args.start:6.2f} s  {name:14} {visible(text)}\n")
+
+
+def report_left_out(args: Namespace, n_bytes: int) -> None:
+    """Print how many bytes of a text have no token, if there are any."""
+    if n_bytes:
+        report(args, "left out", f"{plural(n_bytes, 'byte')} without a token in this vocabulary")

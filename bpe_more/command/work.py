@@ -1,15 +1,15 @@
-"""The tasks of the command line: training a model, extending one, and the files that they need.
+"""Training on the command line, and what other tasks do, too: checks of files, counting, saving.
 
-Gives: train(), extend(), load_model(), check_names(), check_folder().
-Uses: choices, summary, corpus.counting, corpus.inputs, corpus.reading, errors, explain, formats.kinds,
-formats.saving, outputs, tokenizer, tokenizer.changes, training.
+Gives: train(); expand_corpus(), check_names(), check_model(), check_folder(), count(), save(). It imports explain for
+the options --explain and --compare only.
+Uses: choices, arguments, summary, corpus.counting, corpus.inputs, corpus.reading, errors, explain, formats.saving,
+outputs, training.
 """
 
 from __future__ import annotations
 
 import errno
 import itertools
-import operator
 import os
 import warnings
 from argparse import Namespace
@@ -17,12 +17,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import bpe
-from bpe_more import choices, explain, outputs, training
-from bpe_more.command import summary
+from bpe_more import choices, outputs, training
+from bpe_more.command import arguments, summary
 from bpe_more.corpus import counting, inputs, reading
 from bpe_more.errors import plural, require
-from bpe_more.formats import kinds, saving
-from bpe_more.tokenizer import Tokenizer
+from bpe_more.formats import saving
+
+
+def expand_corpus(args: Namespace) -> None:
+    """Replace folders and patterns of names in a corpus by their files; refuse options that these have no use for."""
+    args.corpus = inputs.expanded(args.corpus)
+    for name in ("counts", "buckets", "task_bytes"):
+        require(getattr(args, name) is None, "--{} needs --cluster", name.replace("_", "-"))
+    if args.column is not None:
+        reading.refuse_useless_column(args.corpus, choices.Options(column=args.column), is_given=True)
 
 
 def check_names(paths: Iterable[str]) -> None:
@@ -38,37 +46,28 @@ def check_names(paths: Iterable[str]) -> None:
             os.stat(path)
 
 
-def load_model(args: Namespace) -> Tokenizer:
-    """Load the model that the command line names."""
-    folder = "bpeModel" if args.model is None else args.model
-    require(os.path.exists(folder), f"no model in {folder}: train one first, or name it with --model")
-    return Tokenizer.load(folder)
-
-
-def files_read(model: str | None) -> list[bpe.FilePath]:
-    """Return the paths of a model's files, which no output may replace: load() and --extend read some of them."""
-    path = kinds.model_path("bpeModel" if model is None else model)
-    return [path, *saving.model_files(os.path.dirname(path))]
-
-
-def train(args: Namespace, options: choices.Options) -> tuple[reading.Corpus, bool]:
+def train(args: Namespace, vocab_size: int | None) -> tuple[reading.Corpus, bool]:
     """Train, print what was learned, save the model; return the corpus, and whether --compare agrees."""
+    given = arguments.given_options(args, arguments.TRAINING)
+    options = choices.Options(**given, vocab_size=vocab_size).checked()
     check_names(args.corpus)
     corpus = reading.Corpus(args.corpus, None, options)
+    explains = args.explain is not None or args.compare is not None
+    if explains:  # most runs don't need it
+        from bpe_more import explain
+
     rounds = explain.rounds_of(args.explain) if args.explain is not None else range(0)
     kind, theirs = explain.read_pairs(args.compare) if args.compare is not None else ("", [])
-    # --explain and --compare alone save no model
-    folder = "bpeModel" if args.model is None and not rounds and not theirs else args.model
-    if folder is not None:  # fail before an hour of training
-        saving.check_special_names(options.special_tokens)
-        check_folder(folder, corpus.paths if args.compare is None else [*corpus.paths, args.compare])
+    folder = None
+    if not explains or args.model is not None:  # --explain and --compare alone save no model
+        folder = arguments.model_folder(args)
+        check_model(folder, options, corpus.paths if args.compare is None else [*corpus.paths, args.compare])
     special_ids = dict(zip(options.special_tokens, itertools.count(256)))
     table, n_bytes = count(args, corpus, special_ids)
-    least = options.min_word_count
 
     words: dict[bytes, int] = {}
-    if rounds or theirs:  # learn() uses up the table
-        words = {word: count for word, count in table.copy().items() if count >= least}
+    if explains:  # learn() uses up the table
+        words = {word: count for word, count in table.copy().items() if count >= options.min_word_count}
     learned = list(counting.learn_with_progress(table, options))
     vocab, merges = training.model_of(learned, options)
     n_tokens = n_bytes - sum(replaced for _, _, _, replaced in learned)
@@ -78,18 +77,21 @@ def train(args: Namespace, options: choices.Options) -> tuple[reading.Corpus, bo
         same = explain.compare(theirs, words, merges)
     if rounds:
         explain.explain(rounds, words, merges)
-
     summary.report(args, "vocabulary", summary.sizes(options, len(vocab), len(merges)))
     summary.report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token in these pre-tokens")
-    if note := summary.forgotten_note(learned):
-        summary.report(args, "note", note)
-    model = vocab, merges, special_ids, options.pattern
-    if folder is not None and (note := save_somewhere(model, folder)):
-        summary.report(args, "note", note)
-    task = "--explain" if rounds else "--compare"
-    nothing = f"nothing: {task} saves a model only with --model FOLDER"
-    summary.report(args, "saved", nothing if folder is None else folder)
+    summary.report(args, "note", summary.forgotten_note(learned))
+    if folder is None:
+        task = "--explain" if rounds else "--compare"
+        summary.report(args, "saved", f"nothing: {task} saves a model only with --model FOLDER")
+    else:
+        save(args, folder, (vocab, merges, special_ids, options.pattern))
     return corpus, same
+
+
+def check_model(folder: str, options: choices.Options, paths: Sequence[bpe.FilePath]) -> None:
+    """Refuse special tokens or a folder that can't be saved, before an hour of training."""
+    saving.check_special_names(options.special_tokens)
+    check_folder(folder, paths)
 
 
 def check_folder(folder: str, inputs: Sequence[bpe.FilePath]) -> None:
@@ -120,62 +122,15 @@ def count(args: Namespace, corpus: reading.Corpus, special_ids: Mapping[str, int
     return table, n_bytes
 
 
-def extend(args: Namespace, n_tokens: int, given: Mapping[str, Any], progress: bool) -> reading.Corpus:
-    """Learn more tokens for a model; save it, with its settings for transformers, elsewhere; return the corpus."""
-    from bpe_more.tokenizer import changes
+def save(args: Namespace, folder: str, model: tuple[Any, Any, Any, Any], settings: Mapping[str, Any] | None = None,
+         source: str | None = None) -> None:
+    """Save a model; if that fails, save it in a temporary folder, so that no training is lost."""
 
-    tokenizer = Tokenizer.load(args.extend)
-    source = os.path.dirname(kinds.model_path(args.extend))
-    folder = "bpeModel" if args.model is None else args.model
-    check_names(args.corpus)
-    corpus = tokenizer.corpus_of(args.corpus, None, progress=progress, **given)
-    is_other = os.path.realpath(folder) != os.path.realpath(source)
-    require(is_other, "--model must name another folder than that of the old model")
-    check_folder(folder, [*corpus.paths, *files_read(args.extend)])
-    check_stale_files(folder, source)
-    table, n_bytes = count(args, corpus, {})
-    words = changes.encode_words(tokenizer, table, corpus.options)
-    learned = list(changes.learn_more(words, n_tokens, corpus.options))
-    new = changes.with_merges(tokenizer, learned)
-    n_before = sum(map(operator.mul, words.n_ids, words.counts))
-    n_after = n_before - sum(replaced for _, _, _, replaced in learned)
-    parts = f"{len(tokenizer):,} + {plural(len(learned), 'new token')}"
-    if len(learned) < n_tokens:
-        parts += f"; {n_tokens:,} requested, but no other pair has a count of {corpus.options.min_frequency} or more"
-    summary.report(args, "old model", summary.description(tokenizer, args.extend))
-    summary.report(args, "vocabulary", f"{len(new):,} = {parts}")
-    text = f"{n_bytes / n_after:.2f} bytes per token in these pre-tokens, {n_bytes / n_before:.2f} before"
-    summary.report(args, "compression", text)
-    if words.n_left_out:
-        summary.report(args, "left out", f"{plural(words.n_left_out, 'byte')} without a token in this vocabulary")
-    notes = [summary.separators_note(args.corpus, tokenizer.special_ids)]
-    if new.id_bytes > tokenizer.id_bytes:
-        notes.append("ids beyond 65,535: arrays of them are uint32 now")
-    model = new.vocab, new.merges, new.special_ids, new.pattern
-    notes.append(save_somewhere(model, folder, new.settings(), source))
-    for note in filter(None, notes):
-        summary.report(args, "note", note)
-    summary.report(args, "saved", folder)
-    return corpus
+    def save_in(place: str) -> str:
+        return saving.save_model(*model, place, settings or {}, {}, source=source)
 
-
-def check_stale_files(folder: str, source: str) -> None:
-    """Refuse files for transformers that would stay in a folder, and that the old model doesn't have."""
-    for name in ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja"):
-        path = os.path.join(folder, name)
-        is_stale = os.path.exists(path) and not os.path.exists(os.path.join(source, name))
-        require(not is_stale, "{} is of another model: remove it, or name another folder with --model", path)
-
-
-def save_somewhere(model: tuple[Any, Any, Any, Any], folder: str, settings: Any = None,
-                   source: str | None = None) -> str:
-    """Save a model; if that fails, save it in a temporary folder, so that no training is lost.
-
-    Return the note of save_model().
-    """
-    settings = settings or {}
     try:
-        return saving.save_model(*model, folder, settings, {}, source=source)
+        summary.report(args, "note", save_in(folder))
     except (OSError, ValueError) as error:  # ValueError: a folder has a file's name, say
         if hasattr(error, "kept"):  # the finished files are there, and the error names them
             raise
@@ -183,7 +138,8 @@ def save_somewhere(model: tuple[Any, Any, Any, Any], folder: str, settings: Any 
 
         try:
             elsewhere = tempfile.mkdtemp(prefix="bpeModel-")
-            saving.save_model(*model, elsewhere, settings, {}, source=source)
+            save_in(elsewhere)
         except (OSError, ValueError) as second:
             raise OSError(f"{error}; the model is lost, because there, too: {second}") from None
         raise OSError(f"{error}; the model is in {elsewhere}") from None
+    summary.report(args, "saved", folder)

@@ -1,6 +1,6 @@
 """Progress in one line of standard error, and lines for the user.
 
-Gives: with_progress(), learning_progress(), say().
+Gives: with_progress(), learning_progress(), say(), visible(), which protects the terminal.
 Uses: nothing of bpe_more.
 """
 
@@ -84,3 +84,8 @@ def say(text: str, name: str = "stderr") -> None:
         replacement: Any = open(os.devnull, "w")  # noqa: SIM115
         replacement.error = error
         setattr(sys, name, replacement)
+
+
+def visible(text: str) -> str:
+    """Escape what isn't printable, except for line feeds, since it could change what a terminal does."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)

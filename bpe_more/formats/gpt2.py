@@ -54,7 +54,7 @@ def merges_of_file(text: str, names: Mapping[str, int], vocab: Mapping[int, byte
     """Return the merges of a merges.txt: as ids if C is here and nothing is wrong, else as tokens, or the error."""
     lines = re.sub("^#version.*", "", text).split("\n")
     merges = find_merges(names, list(filter(None, lines)))
-    lefts, rights, new = (merges.numbers[part::3] for part in range(3))
+    lefts, rights, new = merges.columns()
     # A name may stand for other bytes, as that of a special token does; read_merges() and Tokenizer have the errors.
     token_of = vocab.__getitem__
     joined = map(operator.add, map(token_of, lefts), map(token_of, rights))
@@ -81,28 +81,33 @@ def pairs_of(merges: Iterable[Any]) -> list[Any]:
 
 
 def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
-    """Return the ids of merges of printable tokens; none without C, or if Tokenizer has to say what is wrong."""
+    """Return the ids of merges of printable tokens. There are none without C, or if a merge may be wrong."""
     engine, _ = choices.find_engine()
     if not engine or engine.only_learns:  # learning is all that bpe_fast.c can do
-        return NO_MERGES
+        return MergeIds()
     try:
         types = set(map(type, merges))
         if str not in types and set(map(len, merges)) == {2}:
             merges, types = list(map(" ".join, merges)), {str}
         is_clear = types == {str} and len(set(merges)) == len(merges)
-        return MergeIds(engine.find_merges(ids, merges)) if is_clear else NO_MERGES
+        return MergeIds(engine.find_merges(ids, merges)) if is_clear else MergeIds()
     except (UnicodeEncodeError, TypeError, OverflowError):
-        return NO_MERGES
+        return MergeIds()
 
 
 class MergeIds(Sequence[tuple[int, int, int]]):
-    """Merges as ids: left, right, new. A Tokenizer takes them instead of pairs of tokens if they are known.
+    """The merges of a Tokenizer as ids: left, right, new. It takes them instead of pairs of tokens, too.
 
-    They are in one array, since the garbage collector would look through tuples.
+    They are in one array, since the garbage collector would look through tuples: `numbers` has the ids of
+    the first merge, then those of the second, and so on.
     """
 
-    def __init__(self, numbers: Sequence[int]) -> None:
-        self.numbers = numbers
+    def __init__(self, numbers: Iterable[int] = ()) -> None:
+        self.numbers = numbers if isinstance(numbers, array) else array("I", numbers)
+
+    def columns(self) -> list[array[int]]:
+        """Return the left ids, the right ids and the new ids of all merges."""
+        return [self.numbers[part::3] for part in range(3)]
 
     def __len__(self) -> int:
         return len(self.numbers) // 3
@@ -115,18 +120,18 @@ class MergeIds(Sequence[tuple[int, int, int]]):
         return zip(numbers, numbers, numbers)
 
 
-NO_MERGES = MergeIds(array("I"))
-
-
 class IgnoredMerges(list[bpe.Pair]):
     """Merges of a model with ignore_merges, in which a word that is a token stays whole."""
 
-    as_read: tuple[Mapping[int, bytes], list[bpe.Pair], MergeIds] = {}, [], NO_MERGES
+    as_read: tuple[Mapping[int, bytes], list[bpe.Pair], MergeIds] | None = None  # of read_tiktoken(), which knows ids
 
-    def ids_for(self, vocab: Mapping[int, bytes]) -> MergeIds:
-        """Return the ids of these merges, which read_tiktoken() found; none if they or the vocabulary have changed."""
-        known_vocab, known_merges, merge_ids = self.as_read
-        return merge_ids if known_merges == self and known_vocab == vocab else NO_MERGES
+    def as_ids(self, vocab: Mapping[int, bytes]) -> MergeIds | IgnoredMerges:
+        """Return these merges as ids if nothing has changed since read_tiktoken() made them, else as they are."""
+        if self.as_read is not None:
+            vocab_then, merges_then, merge_ids = self.as_read
+            if merges_then == self and vocab_then == vocab:
+                return merge_ids
+        return self
 
 
 def merges_as_bytes(pairs: Sequence[Sequence[str]], tokens: Mapping[str, bytes]) -> list[bpe.Pair]:

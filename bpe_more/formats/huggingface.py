@@ -148,7 +148,8 @@ def shared_tokens(vocab: Mapping[str, int], merges: Any, specials: Iterable[str]
     # such as "é": as a part of a merge, this name means the byte E9
     by_printable_name = {token_id for token_id, text in named.items() if bpe.to_token(text) != text.encode("utf-8")}
     if isinstance(merges, MergeIds):  # filtered, since a set of all takes longer
-        found: set[Any] = set(filter(named.__contains__, merges.numbers[2::3]))
+        _, _, new_ids = merges.columns()
+        found: set[Any] = set(filter(named.__contains__, new_ids))
         found |= set(filter(by_printable_name.__contains__, merges.numbers)) if by_printable_name else set()
     else:
         found = {vocab.get("".join(pair)) for pair in merges}

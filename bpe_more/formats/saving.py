@@ -56,10 +56,15 @@ def save_model(vocab: Mapping[int, bytes], merges: Sequence[Any], special_ids: M
         ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
     source = folder if source is None else source
     for_transformers, note = transformers.transformers_files(source, special_ids, roles, ids)
-    content = tokenizer_json(ids, pairs, special_ids, pattern, settings)
-    lines = "".join([f"{left} {right}\n" for left, right in pairs])
-    two_files = {"vocab.json": bpe.to_json(ids), "merges.txt": f"#version: 0.2\n{lines}"}
-    outputs.write_files(folder, {"tokenizer.json": bpe.to_json(content), **for_transformers, **two_files})
+    # The vocabulary is in two files, and is written once, since it takes the longest. In the other one, only pairs of
+    # texts follow its place, so the last place that looks like it is the right one.
+    vocab_json = bpe.to_json(ids)
+    content = bpe.to_json(tokenizer_json({}, pairs, special_ids, pattern, settings))
+    before, place, merges_json = content.rpartition('"vocab": {}')
+    content = f"{before}{place[:-2]}{vocab_json[:-1]}{merges_json}"
+    lines = "\n".join(["#version: 0.2", *map(" ".join, pairs), ""])
+    files = {"tokenizer.json": content, **for_transformers, "vocab.json": vocab_json, "merges.txt": lines}
+    outputs.write_files(folder, files)
     return note
 
 
@@ -73,14 +78,15 @@ def printable(vocab: Mapping[int, bytes], merges: Sequence[Any],
     if len(ids) < len(names):
         check_special_names(special_ids)
         raise ValueError("can't be saved: a special token is also another token in printable characters")
+    lefts: Any
+    rights: Any
     if isinstance(merges, MergeIds):
         text_of: Mapping[Any, str] = names
-        lefts, rights = merges.numbers[::3], merges.numbers[1::3]
+        lefts, rights, _ = merges.columns()
     else:
         # reversed: if two ids have the same bytes, merges have the first one's name
         text_of = {vocab[token_id]: names[token_id] for token_id in reversed([*vocab])}
         lefts, rights = zip(*merges) if merges else ((), ())
-
     pairs = list(zip(map(text_of.__getitem__, lefts), map(text_of.__getitem__, rights)))
     check_names_in_merges(pairs, special_ids)
     return ids, pairs

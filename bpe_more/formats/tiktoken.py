@@ -33,9 +33,9 @@ def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Mod
     vocab = ranks_in_memory(path) if isinstance(path, Mapping) else ranks_of_file(path)
     merge_ids = MergeIds(splits_of(vocab))
     token_of = in_list(vocab).__getitem__
-    lefts, rights = (map(token_of, merge_ids.numbers[part::3]) for part in range(2))
+    lefts, rights, _ = merge_ids.columns()
     with gpt2.paused_collector():
-        merges = IgnoredMerges(zip(lefts, rights))
+        merges = IgnoredMerges(zip(map(token_of, lefts), map(token_of, rights)))
     merges.as_read = vocab.copy(), merges[:], merge_ids  # copies, since the caller may change both
     return vocab, merges
 

@@ -17,7 +17,7 @@ import itertools
 import os
 import warnings
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import bpe
@@ -90,21 +90,18 @@ class Tokenizer(Vocabulary):
         hidden = {token_id for text, token_id in self._special_ids.items() if text not in shown}
         hidden.update(self.unreachable)
         hidden.difference_update(self.shared)
-        merges = self._known_merges
+        merges = self.merge_ids
         if not hidden.isdisjoint(merges.numbers):  # no merge makes a hidden token, so these are never applied
             applied = (ids for ids in merges if hidden.isdisjoint(ids))
-            merges = MergeIds(array("I", itertools.chain.from_iterable(applied)))
+            merges = MergeIds(itertools.chain.from_iterable(applied))
         vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
         shared = {token_id: special for token_id, special in self.shared.items() if special in shown}
         return Tokenizer(vocab, merges, special_tokens, pattern, ignore_merges=self._ignore_merges, shared=shared)
 
-    def _without_special_tokens(self) -> Tokenizer:
-        return self.with_only(())
-
     def with_special_tokens(self, special_tokens: Iterable[str]) -> Tokenizer:
         """Return a tokenizer with more special tokens, which get the next ids; all else stays."""
         specials = *self.special_tokens, *steps.check_special_tokens(special_tokens)
-        return type(self)(self._vocab, self._known_merges, specials, self.pattern, **self.settings())
+        return type(self)(self._vocab, self.merge_ids, specials, self.pattern, **self.settings())
 
     @classmethod
     def train(cls, input_path: bpe.Paths = None, vocab_size: int | None = None, special_tokens: bpe.Strings = None, *,
@@ -167,8 +164,10 @@ class Tokenizer(Vocabulary):
         for roles and added tokens that aren't special tokens of this model, which are a warning.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token, "chat_template": chat_template}
-        model = self._vocab, self._known_merges, self._special_ids, self.pattern
-        if note := saving.save_model(*model, folder, self.settings(), roles):
+        model = self._vocab, self.merge_ids, self._special_ids, self.pattern
+        with gpt2.paused_collector():
+            note = saving.save_model(*model, folder, self.settings(), roles)
+        if note:
             warnings.warn(f"{os.fspath(folder)}: {note}", stacklevel=2)
 
     @property
@@ -186,7 +185,7 @@ class Tokenizer(Vocabulary):
     def ordinary(self) -> Tokenizer:
         """The same tokenizer without special tokens."""
         if self._made_ordinary is None:
-            self._made_ordinary = self._without_special_tokens()
+            self._made_ordinary = self.with_only(())
         return self._made_ordinary  # type: ignore[no-any-return]
 
     def _new_encoder(self) -> Any:
@@ -285,38 +284,14 @@ class Tokenizer(Vocabulary):
         # "strict": join_surrogates has replaced all surrogates, or they are an error
         blocks = (b"".join(part.texts) for part in reading.slices_of_texts(strings, 1 << 10, "strict"))
         pieces = slicing.cut_stream(blocks, options.pattern, options.special_tokens, 1 << 10, slicing.WINDOW_BYTES)
-        encoder: Any = encoders.LeavingOut(self.encoder, [0]) if errors == "replace" else self.encoder
-        return itertools.chain.from_iterable(map(encoder.encode_utf8, pieces))
+        left_out = [0] if errors == "replace" else None
+        return itertools.chain.from_iterable(encoders.encode_one(self.encoder, piece, left_out) for piece in pieces)
 
-    def rename_special_tokens(self, names: Mapping[str, str]) -> Tokenizer:
-        """Return a tokenizer in which special tokens have other names: {old name: new name}; ids stay."""
-        return changes.rename_special_tokens(self, names)  # type: ignore[no-any-return]
-
-    def extend(self, input_path: bpe.Paths = None, n_tokens: int | None = None, *, texts: bpe.Strings = None,
-               words: bpe.Counts | Iterable[tuple[bytes, int]] | None = None, **options: Any) -> Tokenizer:
-        """Return a tokenizer that has learned n_tokens more from new text; old ids stay.
-
-        Text is split and encoded as by this tokenizer, and its tokens are merged further, by the rule of
-        training; a pair with the bytes of an old token is never merged. Instead of text, `words` has
-        counts, as train_from_counts takes them; then n_tokens may be None: learn until each word is one
-        token. Other options are those of train_bpe: min_word_count, min_frequency, errors, workers, engine,
-        progress.
-        """
-        return changes.extend(self, input_path, n_tokens, texts=texts, words=words, **options)  # type: ignore[no-any-return]
-
-    def prune(self, vocab_size: int | None = None, input_path: bpe.Paths = None, *, texts: bpe.Strings = None,
-              errors: choices.Errors = "strict") -> Tokenizer:
-        """Return a tokenizer with fewer tokens and new ids, without tokens that a text uses least.
-
-        Without a text, the tokens with the greatest ids go first; without a size, those go that the text
-        never uses. Single bytes, special tokens and tokens that merges use stay, so a word that has
-        none of the tokens that go keeps its tokens.
-        """
-        return changes.prune(self, vocab_size, input_path, texts=texts, errors=errors)  # type: ignore[no-any-return]
-
-    def sources(self, old: Tokenizer) -> dict[int, list[int]]:
-        """Return, for each id, the ids of a tokenizer that became this one: embeddings to copy or average."""
-        return changes.sources(self, old)
+    # These are functions of changes.py, whose first argument is the tokenizer.
+    rename_special_tokens = changes.rename_special_tokens
+    extend = changes.extend
+    prune = changes.prune
+    sources = changes.sources
 
     def encode_files(self, paths: bpe.Paths = None, output: bpe.FilePath = "", *, texts: bpe.Strings = None,
                      errors: choices.Errors = "strict", workers: int | None = None, engine: bpe.EngineName = "auto",

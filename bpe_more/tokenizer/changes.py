@@ -1,11 +1,11 @@
 """Changing a tokenizer: more tokens from new text, other names for special tokens, a smaller vocabulary.
 
-The methods of Tokenizer with these names say what the functions return. docs/extend.md has the proof that encode() of
-an extended model gives what learning has seen.
+Tokenizer has four of the functions as methods. docs/extend.md has the proof that encode() of an extended model gives
+what learning has seen.
 
 Gives: extend(), rename_special_tokens(), prune(), sources(); encode_words() and learn_more() for the command line.
 Uses: choices, corpus.counting, corpus.progress, corpus.reading, errors, formats.supported, formats.transformers,
-patterns.steps, encoders, training.
+patterns.steps, encoders, vocabulary, training.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import types
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import bpe
 from bpe_more import choices, training
@@ -29,6 +29,9 @@ from bpe_more.errors import is_integer, require, warn
 from bpe_more.formats import supported, transformers
 from bpe_more.patterns import steps
 from bpe_more.tokenizer import encoders
+from bpe_more.tokenizer.vocabulary import Vocabulary
+
+Model = TypeVar("Model", bound=Vocabulary)  # Tokenizer, or a class made of it
 
 
 class EncodedWords(NamedTuple):
@@ -78,7 +81,7 @@ def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> Encode
                 ids.frombytes(data)
                 n_ids.extend(map(operator.sub, ends, itertools.chain([0], ends)))
                 continue
-        lists = [encode_word(in_python(), word, left_out) for word in batch]
+        lists = [in_python().encode_bytes(word, left_out) for word in batch]
         ids.extend(itertools.chain.from_iterable(lists))
         n_ids.extend(map(len, lists))
     encoded = EncodedWords(tokens, ids, n_ids, lengths, counts, 0)
@@ -87,19 +90,6 @@ def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> Encode
         n_left_out = sum((n - n_left) * count for n, n_left, count in zip(lengths, left, counts))
         encoded = encoded._replace(lengths=engine.in_memory(left) if in_c else left, n_left_out=n_left_out)
     return encoded
-
-
-def encode_word(encoder: encoders.Encoder, word: bytes, left_out: list[int] | None) -> list[int]:
-    """Encode a word, which may begin or end inside a character if it is a token of another model."""
-    if word in encoder.ignoring_merges:
-        return [encoder.ignoring_merges[word]]
-    ids = [encoder.id_of_byte.get(byte, -1) for byte in word]
-    require(-1 not in ids or left_out is not None, "the vocabulary has no token for a byte of {!r:.60}; "
-                "errors='replace' leaves it out", word)
-    if left_out is not None:
-        left_out[0] += ids.count(-1)
-        ids = [token_id for token_id in ids if token_id != -1]
-    return bpe.merge_by_rank(ids, encoder.ranks, encoder.new_ids)
 
 
 def learn_more(words: EncodedWords, n_tokens: int, options: choices.Options) -> Iterator[bpe.Learned]:
@@ -114,28 +104,37 @@ def learn_more(words: EncodedWords, n_tokens: int, options: choices.Options) -> 
     return progress.with_progress(merges, options.progress, progress.learning_progress(n_tokens))
 
 
-def changed(tokenizer: Any, vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], specials: Any = None,
-            **settings: Any) -> Any:
+def changed(tokenizer: Model, vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], specials: Any = None,
+            **settings: Any) -> Model:
     """Return a tokenizer of the same kind with another vocabulary, and perhaps other special tokens and settings."""
     # a tuple of merges: no warning of tokens that no merge makes
     arguments = vocab, tuple(merges), specials or tokenizer.special_tokens, tokenizer.pattern
     return type(tokenizer)(*arguments, **{**tokenizer.settings(), **settings})
 
 
-def with_merges(tokenizer: Any, learned: Iterable[bpe.Learned]) -> Any:
+def with_merges(tokenizer: Model, learned: Iterable[bpe.Learned]) -> Model:
     """Return a tokenizer with more merges, whose tokens get the next ids."""
     merges = [(left, right) for left, right, _, _ in learned]
     new = enumerate(map(b"".join, merges), max(tokenizer.vocab, default=-1) + 1)
     return changed(tokenizer, {**tokenizer.vocab, **dict(new)}, [*tokenizer.merges, *merges])
 
 
-def extend(tokenizer: Any, input_path: bpe.Paths = None, n_tokens: Any = None, *, texts: bpe.Strings = None,
-           words: Any = None, errors: choices.Errors = "strict", min_word_count: int = 1, min_frequency: int = 1,
-           workers: int | None = None, engine: bpe.EngineName = "auto", progress: bool = False) -> Any:
-    """Return a tokenizer that has learned n_tokens more: Tokenizer.extend explains the arguments."""
-    given = {"errors": errors, "min_word_count": min_word_count, "min_frequency": min_frequency, "workers": workers}
-    options = tokenizer.options._replace(**given, engine=engine, progress=progress).checked()
-    n = sys.maxsize if n_tokens is None and words is not None else n_tokens
+def extend(tokenizer: Model, input_path: bpe.Paths = None, n_tokens: int | None = None, *,
+           texts: bpe.Strings = None, words: bpe.Counts | Iterable[tuple[bytes, int]] | None = None,
+           errors: choices.Errors = "strict", min_word_count: int = 1, min_frequency: int = 1,
+           workers: int | None = None, engine: bpe.EngineName = "auto", progress: bool = False) -> Model:
+    """Return a tokenizer that has learned n_tokens more from new text; old ids stay.
+
+    Text is split and encoded as by this tokenizer, and its tokens are merged further, by the rule of
+    training; a pair with the bytes of an old token is never merged. Instead of text, `words` has counts, as
+    train_from_counts takes them; then n_tokens may be None: learn until each word is one token. The other
+    options are those of train_bpe.
+    """
+    options = tokenizer.options._replace(
+        errors=errors, min_word_count=min_word_count, min_frequency=min_frequency, workers=workers, engine=engine,
+        progress=progress,
+    ).checked()  # fmt: skip
+    n: Any = sys.maxsize if n_tokens is None and words is not None else n_tokens
     require(is_integer(n) and n > 0, "n_tokens must be a positive integer, not {!r}", n)
     if words is None:
         corpus = reading.Corpus(input_path, texts, options)
@@ -152,8 +151,8 @@ def extend(tokenizer: Any, input_path: bpe.Paths = None, n_tokens: Any = None, *
     return with_merges(tokenizer, learned)
 
 
-def sources(new: Any, old: Any) -> dict[int, list[int]]:
-    """Return, for each id of a tokenizer, the ids of the one that it was made of: embeddings to copy or average."""
+def sources(new: Vocabulary, old: Any) -> dict[int, list[int]]:
+    """Return, for each id, the ids of the old tokenizer that became this one: embeddings to copy or average."""
     pieces = {token: [token_id] for token, token_id in old.ids.items()}
     for left, right in new.merges:
         require(left in pieces and right in pieces, "the merge {!r:.99} is of another model", (left, right))
@@ -178,8 +177,8 @@ def sources(new: Any, old: Any) -> dict[int, list[int]]:
     return found
 
 
-def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
-    """Return a tokenizer in which special tokens have other names: Tokenizer.rename_special_tokens."""
+def rename_special_tokens(tokenizer: Model, names: Mapping[str, str]) -> Model:
+    """Return a tokenizer in which special tokens have other names: {old name: new name}; ids stay."""
     special_ids = tokenizer.special_ids
     unknown = [name for name in names if name not in special_ids]
     require(not unknown, "not special tokens of this model: {!r:.200}", unknown)
@@ -197,20 +196,34 @@ def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
     return changed(tokenizer, vocab, tokenizer.merges, renamed(tokenizer.special_tokens), rest=rest, **settings)
 
 
-def prune(tokenizer: Any, vocab_size: int | None = None, input_path: bpe.Paths = None, *,
-          texts: bpe.Strings = None, errors: choices.Errors = "strict") -> Any:
-    """Return a tokenizer with fewer tokens: Tokenizer.prune explains the arguments."""
-    n, options = vocab_size, tokenizer.options._replace(errors=errors).checked()
+def prune(tokenizer: Model, vocab_size: int | None = None, input_path: bpe.Paths = None, *,
+          texts: bpe.Strings = None, errors: choices.Errors = "strict") -> Model:
+    """Return a tokenizer with fewer tokens and new ids, without tokens that a text uses least.
+
+    Without a text, the tokens with the greatest ids go first; without a size, those go that the text never uses.
+    Single bytes, special tokens and tokens that merges use stay, so a word that has none of the tokens that go
+    keeps its tokens.
+    """
+    n, most = vocab_size, len(tokenizer)
+    options = tokenizer.options._replace(errors=errors).checked()
     has_text = input_path is not None or texts is not None
     require(n is not None or has_text, "prune needs vocab_size, or text of which all tokens stay")
     require(n is None or (is_integer(n) and n > 0), "vocab_size must be a positive integer, not {!r}", n)
-    most = len(tokenizer)
     require(n is None or n <= most, "vocab_size must be at most {:,}, the size of this vocabulary", most)
     stay = {*tokenizer.special_ids.values(), *map(tokenizer.ids.get, bpe.BYTES)}
     ids = {token: token_id for token, token_id in tokenizer.ids.items() if token_id not in stay}
     least = most - len(ids)
     require(n is None or n >= least, "vocab_size must be at least {:,}: other tokens stay", least)
     counts = token_counts(tokenizer, reading.Corpus(input_path, texts, options)) if has_text else collections.Counter()
+    return without_tokens(tokenizer, least_used(tokenizer, ids, counts, None if n is None else most - n))
+
+
+def least_used(tokenizer: Vocabulary, ids: Mapping[bytes, int], counts: collections.Counter[bytes],
+               n_tokens: int | None) -> set[bytes]:
+    """Return n_tokens of some tokens, {token: id}, or for None those that a text never uses.
+
+    The token that is used least goes first. In text, its parts take its place, so `counts` changes.
+    """
     ways: dict[bytes, list[bpe.Pair]] = collections.defaultdict(list)  # the merges that make a token
     for pair in tokenizer.merges:
         ways[b"".join(pair)].append(pair)
@@ -218,14 +231,10 @@ def prune(tokenizer: Any, vocab_size: int | None = None, input_path: bpe.Paths =
     unused = [(counts[token], -token_id, token) for token, token_id in ids.items() if not uses[token]]
     heapq.heapify(unused)
     gone: set[bytes] = set()
-
-    def is_small() -> bool:
-        if n is None:
-            return not unused or unused[0][0] > 0  # the text uses all that are left
-        return most - len(gone) <= n
-
-    while not is_small():
+    while unused and len(gone) != n_tokens:
         count, _, token = heapq.heappop(unused)
+        if n_tokens is None and count:  # the text uses all that are left
+            break
         gone.add(token)
         for number, pair in enumerate(ways[token]):
             for part in pair:
@@ -233,7 +242,7 @@ def prune(tokenizer: Any, vocab_size: int | None = None, input_path: bpe.Paths =
                 counts[part] += count * (number == 0)  # where this token was, its first pair is now
                 if not uses[part] and part in ids:
                     heapq.heappush(unused, (counts[part], -ids[part], part))
-    return without_tokens(tokenizer, gone)
+    return gone
 
 
 def token_counts(tokenizer: Any, corpus: reading.Corpus) -> collections.Counter[bytes]:
@@ -247,7 +256,7 @@ def token_counts(tokenizer: Any, corpus: reading.Corpus) -> collections.Counter[
     return counts
 
 
-def without_tokens(tokenizer: Any, gone: set[bytes]) -> Any:
+def without_tokens(tokenizer: Model, gone: set[bytes]) -> Model:
     """Return a tokenizer without some tokens, and with new ids."""
     left = sorted(tokenizer.vocab.keys() - {tokenizer.ids[token] for token in gone})
     new_ids = {token_id: number for number, token_id in enumerate(left)}

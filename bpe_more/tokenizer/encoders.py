@@ -2,8 +2,8 @@
 
 The encoder in C, in the folder engine, has the same methods.
 
-Gives: Encoder; PreparingEncoder for normal forms, and for special tokens that remove whitespace; LeavingOut, without
-the bytes that have no token.
+Gives: Encoder; PreparingEncoder for normal forms, and for special tokens that remove whitespace; encode_one(), which
+takes any encoder.
 Uses: formats.supported, patterns.steps.
 """
 
@@ -41,8 +41,8 @@ class Encoder:
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.tokenizer,)  # for worker processes, without the cache
 
-    def encode_utf8(self, utf8: bytes) -> list[int]:
-        """Encode text in UTF-8. Raises UnicodeDecodeError if it is invalid."""
+    def encode_utf8(self, utf8: bytes, left_out: list[int] | None = None) -> list[int]:
+        """Encode text in UTF-8; encode_texts() explains left_out. Raises UnicodeDecodeError if it is invalid."""
         ids: list[int] = []
         pieces = bpe.special_token_finder(self.tokenizer.special_tokens).split(utf8.decode("utf-8"))
         for number, piece in enumerate(pieces):
@@ -50,22 +50,31 @@ class Encoder:
                 ids.append(self.special_ids[piece])
                 continue
             for word in steps.find_words(piece, self.tokenizer.pattern):
-                # A long word rarely recurs.
-                ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)
+                if left_out is not None:  # each time, since each byte is counted
+                    ids += self.encode_bytes(word.encode("utf-8"), left_out)
+                else:  # a long word rarely recurs
+                    ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)
         return ids
 
     def encode_word(self, word: str) -> tuple[int, ...]:
         """Encode one word. Raises ValueError if one of its bytes has no token."""
-        utf8 = word.encode("utf-8")
-        if utf8 in self.ignoring_merges:
-            return (self.ignoring_merges[utf8],)
-        try:
-            ids = [self.id_of_byte[byte] for byte in utf8]
-        except KeyError as error:
-            place = f"{bpe.BYTES[error.args[0]]!r}, in {word[:40]!r}"
-            text = f"the vocabulary has no token for the byte {place}; errors='replace' leaves it out"
-            raise ValueError(text) from None
-        return tuple(bpe.merge_by_rank(ids, self.ranks, self.new_ids))
+        return tuple(self.encode_bytes(word.encode("utf-8")))
+
+    def encode_bytes(self, word: bytes, left_out: list[int] | None = None) -> list[int]:
+        """Encode a word in UTF-8; other bytes are side by side where one was left out.
+
+        It may begin or end inside a character, if it is a token of another model.
+        """
+        if word in self.ignoring_merges:
+            return [self.ignoring_merges[word]]
+        ids = [self.id_of_byte[byte] for byte in word if byte in self.id_of_byte]
+        if len(ids) < len(word):
+            if left_out is None:
+                unknown = next(byte for byte in word if byte not in self.id_of_byte)
+                place = f"{bpe.BYTES[unknown]!r}, in {word.decode('utf-8', 'replace')[:40]!r}"
+                raise ValueError(f"the vocabulary has no token for the byte {place}; errors='replace' leaves it out")
+            left_out[0] += len(word) - len(ids)
+        return bpe.merge_by_rank(ids, self.ranks, self.new_ids)
 
     def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
         """Encode texts as lists, or with kind="u2" (16 bits per id) or "u4" (32) as an array.
@@ -74,65 +83,27 @@ class Encoder:
         token is an error; with left_out, a list of one number, it is left out, and counted there. A
         ValueError has the number of its text.
         """
-        lists = (self if left_out is None else self.leaving_out(left_out)).lists_of(texts)
+        lists: list[list[int]] = []
+        for number, utf8 in enumerate(texts):
+            try:
+                lists.append(self.encode_utf8(utf8, left_out))
+            except ValueError as error:
+                error.number = number  # type: ignore[attr-defined]
+                raise
         if not kind:
             return lists
         ids = array("H" if kind == "u2" else "I", itertools.chain.from_iterable(lists))
         return ids.tobytes(), array("Q", itertools.accumulate(map(len, lists)))
 
-    def lists_of(self, texts: Sequence[bytes]) -> list[list[int]]:
-        """Encode texts as lists."""
-        lists: list[list[int]] = []
-        for number, utf8 in enumerate(texts):
-            try:
-                lists.append(self.encode_utf8(utf8))
-            except ValueError as error:
-                error.number = number  # type: ignore[attr-defined]
-                raise
-        return lists
-
-    def leaving_out(self, left_out: list[int]) -> Encoder:
-        """Return an encoder that leaves bytes without a token out, and counts them in left_out[0]."""
-        return EncoderLeavingOut(self, left_out)
-
     def pause_collector(self) -> Any:
         """Do nothing. The encoder in C pauses the garbage collector until the result is freed."""
 
 
-class EncoderLeavingOut(Encoder):
-    """Encode in Python without the bytes that have no token."""
-
-    def __init__(self, encoder: Encoder, left_out: list[int]) -> None:
-        self.__dict__.update(encoder.__dict__)
-        self.left_out = left_out
-        self.cached: Any = self.encode_word  # each time, since each byte is counted
-
-    def encode_word(self, word: str) -> tuple[int, ...]:
-        """Encode one word; other bytes are side by side where one was left out."""
-        utf8 = word.encode("utf-8")
-        if utf8 in self.ignoring_merges:
-            return (self.ignoring_merges[utf8],)
-        ids = [self.id_of_byte[byte] for byte in utf8 if byte in self.id_of_byte]
-        self.left_out[0] += len(utf8) - len(ids)
-        return tuple(bpe.merge_by_rank(ids, self.ranks, self.new_ids))
-
-
-def shallow_copy(original: Any) -> Any:
-    """Return a copy with the same attributes; copy.copy() makes a tokenizer or an encoder anew, as pickle does."""
-    copied = object.__new__(type(original))
-    copied.__dict__.update(original.__dict__)
-    return copied
-
-
-class LeavingOut:
-    """encode_utf8() with left_out, which encoders of both engines have only in encode_texts()."""
-
-    def __init__(self, encoder: Any, left_out: list[int]) -> None:
-        self.encode_texts = functools.partial(encoder.encode_texts, left_out=left_out)
-
-    def encode_utf8(self, utf8: bytes) -> list[int]:
-        """Encode text in UTF-8. Raises UnicodeDecodeError if it is invalid."""
-        return self.encode_texts([utf8])[0]  # type: ignore[no-any-return]
+def encode_one(encoder: Any, utf8: bytes, left_out: list[int] | None) -> list[int]:
+    """Encode one text with an encoder in C or in Python; that in C has left_out only in encode_texts()."""
+    if left_out is None:
+        return encoder.encode_utf8(utf8)  # type: ignore[no-any-return]
+    return encoder.encode_texts([utf8], left_out=left_out)[0]  # type: ignore[no-any-return]
 
 
 class PreparingEncoder(Encoder):
@@ -155,6 +126,7 @@ class PreparingEncoder(Encoder):
         # an expression, since there may be 100 of them; None if there is none, so that no text is searched
         self.stripping = re.compile(b"|".join(stripping)) if stripping else None
         self.inner = self.encoder_with(tokenizer.special_tokens)
+        self.in_c, self.most_threads = self.inner.in_c, self.inner.most_threads
         self.ordinary: Any = None  # the same encoder without special tokens; rarely needed
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -205,18 +177,18 @@ class PreparingEncoder(Encoder):
         # NFKC makes the token <end> of "＜end＞", and of "<end>™" a token <end>TM, if there is one
         return result.encode("utf-8") if self.finders[2].split(result) == pieces else None
 
-    def encode_utf8(self, utf8: bytes) -> list[int]:
-        """Encode text in UTF-8. Raises UnicodeDecodeError if it is invalid."""
+    def encode_utf8(self, utf8: bytes, left_out: list[int] | None = None) -> list[int]:
+        """Do the same as the method of Encoder."""
         text = self.prepared(utf8)
         if text is not None:
-            return self.inner.encode_utf8(text)  # type: ignore[no-any-return]
+            return encode_one(self.inner, text, left_out)
         self.ordinary = self.ordinary or self.encoder_with(())
         ids: list[int] = []
         for number, piece in enumerate(self.pieces_of(utf8.decode("utf-8"))):
             if number % 2:
                 ids.append(self.special_ids[piece])
             else:
-                ids += self.ordinary.encode_utf8(piece.encode("utf-8"))
+                ids += encode_one(self.ordinary, piece.encode("utf-8"), left_out)
         return ids
 
     def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
@@ -227,13 +199,6 @@ class PreparingEncoder(Encoder):
                 return self.inner.encode_texts(prepared, kind, left_out)
         return super().encode_texts(texts, kind, left_out)
 
-    def leaving_out(self, left_out: list[int]) -> Encoder:
-        """Return an encoder of prepared text that leaves bytes without a token out."""
-        encoder: PreparingEncoder = shallow_copy(self)
-        self.ordinary = self.ordinary or self.encoder_with(())
-        encoder.inner, encoder.ordinary = (LeavingOut(each, left_out) for each in (self.inner, self.ordinary))
-        return encoder
-
     def pause_collector(self) -> Any:
         """Pause the garbage collector if `inner` does."""
         return self.inner.pause_collector()
@@ -241,13 +206,3 @@ class PreparingEncoder(Encoder):
     def list_of(self, arrays: Iterable[tuple[int, bytes]], length: int) -> list[int]:
         """Return one list of the ids in arrays, as `inner` does."""
         return self.inner.list_of(arrays, length)  # type: ignore[no-any-return]
-
-    @property
-    def in_c(self) -> bool:  # type: ignore[override]
-        """Whether `inner` is the encoder in C."""
-        return self.inner.in_c  # type: ignore[no-any-return]
-
-    @property
-    def most_threads(self) -> int:  # type: ignore[override]
-        """How many threads can encode at the same time."""
-        return self.inner.most_threads  # type: ignore[no-any-return]

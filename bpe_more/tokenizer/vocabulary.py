@@ -11,10 +11,8 @@ import codecs
 import contextlib
 import functools
 import itertools
-import operator
 import types
-from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import bpe
@@ -24,15 +22,21 @@ from bpe_more.formats.gpt2 import IgnoredMerges, MergeIds
 from bpe_more.patterns import steps
 from bpe_more.patterns.steps import Pattern, SpecialTokens
 
+Merges = Iterable[bpe.Pair] | MergeIds
+
 
 def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
-    """Return {token: id}. The plain form, which looks at one token after another, has the errors."""
+    """Do the same as bpe.ids_of(), which looks at one token after another, and has the errors."""
     has_types = set(map(type, vocab)) == {int} and set(map(type, vocab.values())) == {bytes}
     if has_types and min(vocab) >= 0 and max(vocab) <= bpe.MAX_ID:
         ids = dict(zip(vocab.values(), vocab))
         if len(ids) == len(vocab):
             return ids
-    return plain_ids_of(vocab)
+    try:
+        return bpe.ids_of(vocab)
+    except ValueError as error:
+        hint = "" if all(isinstance(token, bytes) for token in vocab.values()) else "; for files, use from_files"
+        raise ValueError(f"{error}{hint}") from None
 
 
 def without_second_ids(vocab: Mapping[int, bytes], special_tokens: Sequence[str],
@@ -60,24 +64,10 @@ def without_second_ids(vocab: Mapping[int, bytes], special_tokens: Sequence[str]
     return {token_id: token for token_id, token in vocab.items() if token_id not in hidden} | more, second_ids
 
 
-def plain_ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
-    """Return {token: id}. Each token has one id, from 0 to MAX_ID."""
-    ids: dict[bytes, int] = {}
-    for token_id, token in vocab.items():
-        if not isinstance(token, bytes) or not is_integer(token_id) or not 0 <= token_id <= bpe.MAX_ID:
-            hint = "" if isinstance(token, bytes) else "; for files, use from_files"
-            entry = f"{token_id!r:.40} to {token!r:.40}"
-            raise ValueError(f"vocab maps ids from 0 to {bpe.MAX_ID} to bytes, not {entry}{hint}")
-        if token in ids:
-            raise ValueError(f"the token {token!r:.40} has two ids, {ids[token]} and {token_id}")
-        ids[token] = operator.index(token_id)
-    return ids
-
-
 class Vocabulary:
     """The vocabulary of a Tokenizer, whose docstring explains the arguments."""
 
-    def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_tokens: bpe.Strings = None,
+    def __init__(self, vocab: Mapping[int, bytes], merges: Merges, special_tokens: bpe.Strings = None,
                  pattern: Any = "gpt2", kept: Iterable[str] = (), normalized: Iterable[str] = (),
                  rest: Mapping[str, Any] | None = None, ignore_merges: bool = False,
                  unreachable: Mapping[int, str] | None = None, lstrip: Iterable[str] = (),
@@ -92,14 +82,14 @@ class Vocabulary:
         others = set(self.shared.values())
         own = [special for special in specials if special not in others] if others else specials
         vocab, second_ids = without_second_ids(vocab, own, self.unreachable)
-        known: Any = merges.ids_for(vocab) if isinstance(merges, IgnoredMerges) else ()
+        found = merges.as_ids(vocab) if isinstance(merges, IgnoredMerges) else merges
         with_one_id = [special for special in own if special not in second_ids] if second_ids else own
         self._ids: dict[bytes, int]
         self._vocab: dict[int, bytes]
         self._special_ids: dict[str, int]
         self.options: choices.Options
         # each token once; second ids, shared and unreachable tokens are added below
-        self.set_vocabulary(vocab, known or merges, with_one_id, pattern)
+        self.set_vocabulary(vocab, found, with_one_id, pattern)
         if second_ids or others:
             self._special_ids |= second_ids | {special: token_id for token_id, special in self.shared.items()}
             self._special_ids = {special: self._special_ids[special] for special in specials}
@@ -108,19 +98,24 @@ class Vocabulary:
         with_kinds = SpecialTokens(specials)
         with_kinds.normalized, with_kinds.lstrip, with_kinds.rstrip = self.normalized, self.lstrip, self.rstrip
         self.options = self.options._replace(special_tokens=with_kinds)
-        # Words that stay whole, and their ids. ignore_merges is read in formats/huggingface.py and written in
-        # formats/saving.py; what it means for encoding is in encoders.py, changes.py, engine/encoder.py, bpe_encode.c.
-        self.ignoring_merges: dict[bytes, int] = {}
-        if self._ignore_merges:
-            self.ignoring_merges = self._ids.copy()
-            self.ignoring_merges.pop(b"", None)  # the empty token, which Whisper has, isn't a word
-            for token_id in set(self._special_ids.values()).difference(self.shared):
-                if self._ids.get(self._vocab[token_id]) == token_id:
-                    del self.ignoring_merges[self._vocab[token_id]]
-        elif not isinstance(merges, (tuple, MergeIds)):
+        self.ignoring_merges = self.whole_words() if self._ignore_merges else {}
+        if not self._ignore_merges and not isinstance(merges, (tuple, MergeIds)):
             self.warn_of_unreachable_tokens()
 
-    def set_vocabulary(self, vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_tokens: bpe.Strings,
+    def whole_words(self) -> dict[bytes, int]:
+        """Return the words that stay whole with ignore_merges, and their ids: all tokens but the special ones.
+
+        ignore_merges is read in formats/huggingface.py and written in formats/saving.py; what it means for encoding is
+        in encoders.py, changes.py, engine/encoder.py, bpe_encode.c.
+        """
+        words = self._ids.copy()
+        words.pop(b"", None)  # the empty token, which Whisper has, isn't a word
+        for token_id in set(self._special_ids.values()).difference(self.shared):
+            if self._ids.get(self._vocab[token_id]) == token_id:
+                del words[self._vocab[token_id]]
+        return words
+
+    def set_vocabulary(self, vocab: Mapping[int, bytes], merges: Merges, special_tokens: bpe.Strings,
                        pattern: Any) -> None:
         """Number special tokens, find the ids of merges, and check that all of them fit together."""
         self.options = choices.Options(special_tokens, pattern).checked()
@@ -136,7 +131,8 @@ class Vocabulary:
         self._ids = ids
         self._vocab = {token_id: token for token, token_id in ids.items()}
         self.merge_ids = self.find_merge_ids(merges)
-        made = set(self._special_ids.values()).intersection(new_id for _, _, new_id in self.merge_ids)
+        _, _, new_ids = self.merge_ids.columns()
+        made = set(self._special_ids.values()).intersection(new_ids)
         wrong = [special for special, token_id in self._special_ids.items() if token_id in made]
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
         require(not wrong, f"merges make {plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
@@ -145,12 +141,10 @@ class Vocabulary:
         self._made_encoder: Any = None
         self._made_ordinary: Any = None
 
-    def find_merge_ids(self, merges: Any) -> Collection[tuple[int, int, int]]:
-        """Return the ids of each merge, which a file may already have given: left, right, new."""
-        return merges if isinstance(merges, MergeIds) else self.ids_of_pairs(merges)
-
-    def ids_of_pairs(self, merges: Iterable[bpe.Pair]) -> Collection[tuple[int, int, int]]:
-        """Return the ids of each merge: left, right, new. Raises ValueError for unknown tokens and repeated merges."""
+    def find_merge_ids(self, merges: Merges) -> MergeIds:
+        """Return merges as ids. Raises ValueError for unknown tokens and repeated merges."""
+        if isinstance(merges, MergeIds):
+            return merges
         ids, pairs = self._ids, [(left, right) for left, right in merges]
         try:
             merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
@@ -161,7 +155,7 @@ class Vocabulary:
             for number, pair in enumerate(pairs):
                 require(pair not in seen, "merge {} (from 0), {}, repeats an earlier one", number, pair)
                 seen.add(pair)
-        return merge_ids
+        return MergeIds(itertools.chain.from_iterable(merge_ids))
 
     # The parts of a tokenizer are read-only.
 
@@ -199,7 +193,8 @@ class Vocabulary:
 
     def warn_of_unreachable_tokens(self) -> None:
         """Warn if tokens of several bytes are neither made by a merge nor special."""
-        reachable = {new_id for _, _, new_id in self.merge_ids} | set(self._special_ids.values())
+        _, _, new_ids = self.merge_ids.columns()
+        reachable = {*new_ids, *self._special_ids.values()}
         others = [token for token, token_id in self._ids.items() if len(token) > 1 and token_id not in reachable]
         if others:
             tokens = plural(len(others), "token")
@@ -213,12 +208,6 @@ class Vocabulary:
         return (IgnoredMerges if self._ignore_merges else list)(
             (self._vocab[left], self._vocab[right]) for left, right, _ in self.merge_ids
         )
-
-    @property
-    def _known_merges(self) -> Any:
-        """The merges as ids, for a copy of this tokenizer and for its files."""
-        ids = self.merge_ids
-        return ids if isinstance(ids, MergeIds) else MergeIds(array("I", itertools.chain.from_iterable(ids)))
 
     @property
     def ignore_merges(self) -> bool:

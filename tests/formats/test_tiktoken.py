@@ -76,7 +76,7 @@ def test_ranks_in_memory_are_read_as_those_of_a_file(tmp_path):
 ])  # fmt: skip
 def test_ranks_may_be_changed_before_a_tokenizer_is_made_of_them(change):
     vocab, merges = read_tiktoken(dict(trained(400)[0]))
-    known = merges.ids_for(vocab)
+    known = merges.as_ids(vocab)
     ids = {token: token_id for token_id, token in vocab.items()}
     splits = [(token[:end], token[end:]) for token in vocab.values() for end in range(1, len(token))]
     assert sorted(known) == sorted((ids[a], ids[b], ids[a + b]) for a, b in splits if a in ids and b in ids)

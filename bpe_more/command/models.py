@@ -1,0 +1,110 @@
+"""The tasks of the command line for a saved model: --show, --encode and --extend.
+
+Gives: show(), encode() and extend(), one for each option; load_model(), and files_read(), the model's files.
+Uses: arguments, summary, work, corpus.arrays, corpus.reading, errors, explain, formats.kinds, formats.saving,
+patterns.steps, tokenizer, tokenizer.changes.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from argparse import Namespace
+from typing import Any
+
+import bpe
+from bpe_more import explain
+from bpe_more.command import arguments, summary, work
+from bpe_more.corpus import arrays, reading
+from bpe_more.errors import plural, require
+from bpe_more.formats import kinds, saving
+from bpe_more.patterns import steps
+from bpe_more.tokenizer import Tokenizer, changes
+
+
+def load_model(args: Namespace) -> Tokenizer:
+    """Load the model that the command line names."""
+    folder = arguments.model_folder(args)
+    require(os.path.exists(folder), f"no model in {folder}: train one first, or name it with --model")
+    return Tokenizer.load(folder)
+
+
+def files_read(model: str) -> list[bpe.FilePath]:
+    """Return the paths of a model's files, which no output may replace: load() and --extend read some of them."""
+    path = kinds.model_path(model)
+    return [path, *saving.model_files(os.path.dirname(path))]
+
+
+def show(args: Namespace) -> None:
+    """Show how the model splits a text."""
+    require(not args.corpus, "--show takes no corpus: it uses a saved model")
+    arguments.given_options(args, ["engine"])  # refuses all others; each engine gives the same ids
+    tokenizer = load_model(args)
+    explain.show(args.show, tokenizer)
+    # With several steps, or none, say which engine is used: C may not scan them, and no training run here said so.
+    if len(steps.steps_of(tokenizer.pattern)[1]) != 1:
+        summary.report(args, "engine", summary.engine_used(tokenizer.options, tokenizer.encoder))
+
+
+def encode(args: Namespace) -> tuple[reading.Corpus, Any]:
+    """Write the token ids of the corpus; return it, and the encoder, or None if Python was chosen."""
+    tokenizer = load_model(args)
+    given = arguments.given_options(args, arguments.ENCODING)
+    work.check_names(args.corpus)
+    corpus = tokenizer.corpus_of(args.corpus, None, **given)
+    if not args.quiet:
+        corpus.counted = tokenizer.special_tokens
+    folder = arguments.model_folder(args)
+    n_ids = arrays.encode_corpus(tokenizer, corpus, args.encode, files_read(folder))
+    summary.report(args, "model", summary.description(tokenizer, folder))
+    summary.report(args, "encoded", f"{plural(corpus.bytes_read, 'byte')} as {plural(n_ids, 'token')}")
+    for name, text in summary.documents_notes(corpus, tokenizer.special_tokens):
+        summary.report(args, name, text)
+    summary.report_left_out(args, corpus.n_left_out)
+    summary.report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer.id_bytes}")
+    used = tokenizer.ordinary if args.begin or args.end else tokenizer
+    return corpus, used.encoder if corpus.options.engine != "python" else None
+
+
+def extend(args: Namespace, n_tokens: int) -> reading.Corpus:
+    """Learn more tokens for a model; save it, with its settings for transformers, elsewhere; return the corpus."""
+    given = arguments.given_options(args, arguments.EXTENDING)
+    tokenizer = Tokenizer.load(args.extend)
+    source = os.path.dirname(kinds.model_path(args.extend))
+    folder = arguments.model_folder(args)
+    work.check_names(args.corpus)
+    corpus = tokenizer.corpus_of(args.corpus, None, **given)
+    is_other = os.path.realpath(folder) != os.path.realpath(source)
+    require(is_other, "--model must name another folder than that of the old model")
+    work.check_folder(folder, [*corpus.paths, *files_read(args.extend)])
+    check_stale_files(folder, source)
+
+    table, n_bytes = work.count(args, corpus, {})
+    words = changes.encode_words(tokenizer, table, corpus.options)
+    learned = list(changes.learn_more(words, n_tokens, corpus.options))
+    new = changes.with_merges(tokenizer, learned)
+
+    n_before = sum(map(operator.mul, words.n_ids, words.counts))
+    n_after = n_before - sum(replaced for _, _, _, replaced in learned)
+    parts = f"{len(tokenizer):,} + {plural(len(learned), 'new token')}"
+    if len(learned) < n_tokens:
+        parts += f"; {n_tokens:,} requested, but no other pair has a count of {corpus.options.min_frequency} or more"
+    summary.report(args, "old model", summary.description(tokenizer, args.extend))
+    summary.report(args, "vocabulary", f"{len(new):,} = {parts}")
+    text = f"{n_bytes / n_after:.2f} bytes per token in these pre-tokens, {n_bytes / n_before:.2f} before"
+    summary.report(args, "compression", text)
+    summary.report_left_out(args, words.n_left_out)
+    summary.report(args, "note", summary.separators_note(args.corpus, tokenizer.special_ids))
+    if new.id_bytes > tokenizer.id_bytes:
+        summary.report(args, "note", "ids beyond 65,535: arrays of them are uint32 now")
+    model = new.vocab, new.merges, new.special_ids, new.pattern
+    work.save(args, folder, model, new.settings(), source)
+    return corpus
+
+
+def check_stale_files(folder: str, source: str) -> None:
+    """Refuse files for transformers that would stay in a folder, and that the old model doesn't have."""
+    for name in ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja"):
+        path = os.path.join(folder, name)
+        is_stale = os.path.exists(path) and not os.path.exists(os.path.join(source, name))
+        require(not is_stale, "{} is of another model: remove it, or name another folder with --model", path)

@@ -58,4 +58,4 @@ def train(args: Namespace, vocab_size: int) -> None:
     specials = plural(len(options.special_tokens), "special token")
     merges = plural(len(tokenizer.merges), "merge")
     summary.report(args, "vocabulary", f"{len(tokenizer):,} = 256 bytes + {specials} + {merges}")
-    work.save(args, folder, (tokenizer.vocab, tokenizer.merges, tokenizer.special_ids, tokenizer.pattern))
+    work.save(args, folder, (tokenizer.vocab, tokenizer.merge_ids, tokenizer.special_ids, tokenizer.pattern))

@@ -97,7 +97,7 @@ def extend(args: Namespace, n_tokens: int) -> reading.Corpus:
     summary.report(args, "note", summary.separators_note(args.corpus, tokenizer.special_ids))
     if new.id_bytes > tokenizer.id_bytes:
         summary.report(args, "note", "ids beyond 65,535: arrays of them are uint32 now")
-    model = new.vocab, new.merges, new.special_ids, new.pattern
+    model = new.vocab, new.merge_ids, new.special_ids, new.pattern
     work.save(args, folder, model, new.settings(), source)
     return corpus
 

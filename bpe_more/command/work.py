@@ -2,8 +2,8 @@
 
 Gives: train(); expand_corpus(), check_names(), check_model(), check_folder(), count(), save(). It imports explain for
 the options --explain and --compare only.
-Uses: choices, arguments, summary, corpus.counting, corpus.inputs, corpus.reading, errors, explain, formats.saving,
-outputs, training.
+Uses: choices, arguments, summary, corpus.counting, corpus.inputs, corpus.reading, errors, explain, formats.gpt2,
+formats.saving, outputs, training.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from bpe_more.command import arguments, summary
 from bpe_more.corpus import counting, inputs, reading
 from bpe_more.errors import plural, require
 from bpe_more.formats import saving
+from bpe_more.formats.gpt2 import MergeIds
 
 
 def expand_corpus(args: Namespace) -> None:
@@ -65,18 +66,17 @@ def train(args: Namespace, vocab_size: int | None) -> tuple[reading.Corpus, bool
     special_ids = dict(zip(options.special_tokens, itertools.count(256)))
     table, n_bytes = count(args, corpus, special_ids)
 
-    words: dict[bytes, int] = {}
-    if explains:  # learn() uses up the table
-        words = {word: count for word, count in table.copy().items() if count >= options.min_word_count}
+    words = frequent_words(table, options) if explains else {}  # learning uses up the table
     learned = list(counting.learn_with_progress(table, options))
-    vocab, merges = training.model_of(learned, options)
+    vocab, pairs = training.model_of(learned, options)
+    merges = MergeIds.of(pairs, dict(zip(vocab.values(), vocab)))
     n_tokens = n_bytes - sum(replaced for _, _, _, replaced in learned)
     same = True
     if theirs:
         summary.report(args, "compared", f"{args.compare}, {plural(len(theirs), 'merge')} {kind}")
-        same = explain.compare(theirs, words, merges)
+        same = explain.compare(theirs, words, pairs)
     if rounds:
-        explain.explain(rounds, words, merges)
+        explain.explain(rounds, words, pairs)
     summary.report(args, "vocabulary", summary.sizes(options, len(vocab), len(merges)))
     summary.report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token in these pre-tokens")
     summary.report(args, "note", summary.forgotten_note(learned))
@@ -120,6 +120,11 @@ def count(args: Namespace, corpus: reading.Corpus, special_ids: Mapping[str, int
         summary.report(args, "left out", f"{plural(rare, 'word')}, {share} of pre-tokens")
     summary.report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
     return table, n_bytes
+
+
+def frequent_words(table: counting.WordTable, options: choices.Options) -> dict[bytes, int]:
+    """Return the words of a table that are learned from, and their counts."""
+    return {word: count for word, count in table.copy().items() if count >= options.min_word_count}
 
 
 def save(args: Namespace, folder: str, model: tuple[Any, Any, Any, Any], settings: Mapping[str, Any] | None = None,

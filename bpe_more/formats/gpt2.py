@@ -1,7 +1,8 @@
 """GPT-2's two files, vocab.json and merges.txt, and merges as ids.
 
-Gives: read_vocab(), merges_of_file(), read_merges(); MergeIds and find_merges(), which C finds in tables of tokens;
-IgnoredMerges; tokens_at_once(), pairs_of(), merges_as_bytes(); paused_collector(), while any model is read.
+Gives: read_vocab(), merges_of_file(), read_merges(); MergeIds, which find_merges() fills in C; IgnoredMerges, those of
+tiktoken; tokens_at_once(), pairs_of() and merges_as_bytes(), from names in files to tokens; paused_collector(), for
+reading and writing any model.
 Uses: choices, errors.
 """
 
@@ -51,11 +52,15 @@ def entries_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def merges_of_file(text: str, names: Mapping[str, int], vocab: Mapping[int, bytes]) -> Any:
-    """Return the merges of a merges.txt: as ids if C is here and nothing is wrong, else as tokens, or the error."""
+    """Return the merges of a merges.txt: MergeIds if C is built and nothing is wrong, else pairs of tokens.
+
+    names is {name: id}, vocab {id: token}. Raises the errors of read_merges().
+    """
     lines = re.sub("^#version.*", "", text).split("\n")
     merges = find_merges(names, list(filter(None, lines)))
     lefts, rights, new = merges.columns()
-    # A name may stand for other bytes, as that of a special token does; read_merges() and Tokenizer have the errors.
+    # Ids are wrong if a name stands for other bytes, as that of a special token does, or if no merge makes a long part.
+    # Then read_merges() and Tokenizer look at each merge, and have the errors.
     token_of = vocab.__getitem__
     joined = map(operator.add, map(token_of, lefts), map(token_of, rights))
     begins_with_bytes = all(len(vocab[part]) == 1 for part in {*lefts, *rights}.difference(new))
@@ -81,7 +86,10 @@ def pairs_of(merges: Iterable[Any]) -> list[Any]:
 
 
 def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
-    """Return the ids of merges of printable tokens. There are none without C, or if a merge may be wrong."""
+    """Return the ids of merges, pairs of names; ids is {name: id}.
+
+    The result is empty without C, or if a merge may be wrong: merges_as_bytes() and Tokenizer have the errors.
+    """
     engine, _ = choices.find_engine()
     if not engine or engine.only_learns:  # learning is all that bpe_fast.c can do
         return MergeIds()
@@ -96,14 +104,19 @@ def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
 
 
 class MergeIds(Sequence[tuple[int, int, int]]):
-    """The merges of a Tokenizer as ids: left, right, new. It takes them instead of pairs of tokens, too.
+    """Merges as ids: (left, right, new) for each. Tokenizer takes them, too, instead of pairs of tokens.
 
-    They are in one array, since the garbage collector would look through tuples: `numbers` has the ids of
+    They are in one array, since the garbage collector would look through tuples: `numbers` has the three ids of
     the first merge, then those of the second, and so on.
     """
 
     def __init__(self, numbers: Iterable[int] = ()) -> None:
         self.numbers = numbers if isinstance(numbers, array) else array("I", numbers)
+
+    @classmethod
+    def of(cls, pairs: Iterable[bpe.Pair], ids: Mapping[bytes, int]) -> MergeIds:
+        """Return the ids of pairs of tokens. Raises KeyError for one that isn't in the vocabulary."""
+        return cls(itertools.chain.from_iterable((ids[left], ids[right], ids[left + right]) for left, right in pairs))
 
     def columns(self) -> list[array[int]]:
         """Return the left ids, the right ids and the new ids of all merges."""
@@ -123,7 +136,8 @@ class MergeIds(Sequence[tuple[int, int, int]]):
 class IgnoredMerges(list[bpe.Pair]):
     """Merges of a model with ignore_merges, in which a word that is a token stays whole."""
 
-    as_read: tuple[Mapping[int, bytes], list[bpe.Pair], MergeIds] | None = None  # of read_tiktoken(), which knows ids
+    # From read_tiktoken(), which knows the ids: the vocabulary, the merges, and these as ids.
+    as_read: tuple[Mapping[int, bytes], list[bpe.Pair], MergeIds] | None = None
 
     def as_ids(self, vocab: Mapping[int, bytes]) -> MergeIds | IgnoredMerges:
         """Return these merges as ids if nothing has changed since read_tiktoken() made them, else as they are."""

@@ -31,7 +31,7 @@ def model_files(folder: bpe.FilePath) -> list[str]:
     return [os.path.join(folder, name) for name in names]
 
 
-def save_model(vocab: Mapping[int, bytes], merges: Sequence[Any], special_ids: Mapping[str, int], pattern: Pattern,
+def save_model(vocab: Mapping[int, bytes], merges: MergeIds, special_ids: Mapping[str, int], pattern: Pattern,
                folder: bpe.FilePath, settings: Mapping[str, Any], roles: Mapping[str, str | None],
                source: bpe.FilePath | None = None) -> str:
     """Write the files of a model; return a note about roles of another model that the folder's files had, or "".
@@ -48,7 +48,8 @@ def save_model(vocab: Mapping[int, bytes], merges: Sequence[Any], special_ids: M
     own_ids = {name: token_id for name, token_id in special_ids.items() if name not in shared}
     left_out = special_tokens_left_out(ids, pairs, own_ids)
     if not left_out:
-        # printable() has refused names of other tokens; these would be found in bytes although no other token has them
+        # printable() refuses a special token with the name of another token. These look like bytes that no token has,
+        # and other programs would find them there.
         check_special_names(name for name in own_ids if is_also_bytes(name, settings.get("ignore_merges")))
     reasons = list(supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0]))
     require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
@@ -68,9 +69,9 @@ def save_model(vocab: Mapping[int, bytes], merges: Sequence[Any], special_ids: M
     return note
 
 
-def printable(vocab: Mapping[int, bytes], merges: Sequence[Any],
+def printable(vocab: Mapping[int, bytes], merges: MergeIds,
               special_ids: Mapping[str, int]) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Return {name of a token in files: id}, and the merges as pairs of names."""
+    """Return {name: id} for the names of tokens in files, and the merges as pairs of names."""
     decode, characters = codecs.charmap_decode, bpe.CHARACTERS  # without a call of bpe.to_printable() for each token
     names = {token_id: decode(vocab[token_id], "strict", characters)[0] for token_id in sorted(vocab)}
     names |= {token_id: special for special, token_id in special_ids.items()}
@@ -78,25 +79,18 @@ def printable(vocab: Mapping[int, bytes], merges: Sequence[Any],
     if len(ids) < len(names):
         check_special_names(special_ids)
         raise ValueError("can't be saved: a special token is also another token in printable characters")
-    lefts: Any
-    rights: Any
-    if isinstance(merges, MergeIds):
-        text_of: Mapping[Any, str] = names
-        lefts, rights, _ = merges.columns()
-    else:
-        # reversed: if two ids have the same bytes, merges have the first one's name
-        text_of = {vocab[token_id]: names[token_id] for token_id in reversed([*vocab])}
-        lefts, rights = zip(*merges) if merges else ((), ())
-    pairs = list(zip(map(text_of.__getitem__, lefts), map(text_of.__getitem__, rights)))
+    lefts, rights, _ = merges.columns()
+    pairs = list(zip(map(names.__getitem__, lefts), map(names.__getitem__, rights)))
     check_names_in_merges(pairs, special_ids)
     return ids, pairs
 
 
 def is_also_bytes(special: str, ignore_merges: Any) -> bool:
-    """Tell if other programs, which know tokens by their printable names, find a special token in bytes: "é" is E9.
+    """Tell if other programs find a special token in text that doesn't have it, since it has the name of other bytes.
 
-    With ignore_merges, they look up whole words, too: "Ġlow" is the word " low". But "<é>" is no word, since the byte
-    E9 alone isn't UTF-8.
+    They know tokens by their names in printable characters: "é" is the name of the byte E9. With ignore_merges, they
+    look up whole words, too: "Ġlow" is the name of the word " low". But "<é>" is not the name of a word, since the
+    byte E9 alone isn't UTF-8.
     """
     token = bpe.to_token(special)
     is_word = bool(ignore_merges) and token.decode("utf-8", "ignore").encode() == token
@@ -107,10 +101,10 @@ def special_tokens_left_out(ids: Mapping[str, int], pairs: Iterable[Sequence[str
                             special_ids: Mapping[str, int]) -> set[str]:
     """Return special tokens that only "added_tokens" can have, and not "vocab"; mostly none.
 
-    DeepSeek-Coder has the special token "õ", and lacks the byte that is written as "õ" in "vocab". A token
-    outside of "vocab" gets its id from its position. So first all special tokens from the first unclear
-    one on are tried, then the unclear ones alone; the first set that gives the right ids is returned. Merges
-    must use none of it, since tokenizers looks up their parts in "vocab".
+    DeepSeek-Coder has the special token "õ", and lacks the byte that is written as "õ" in "vocab". A token outside of
+    "vocab" gets its id from its position. So two sets are tried: all special tokens from the first unclear one on, and
+    the unclear ones alone. The first set is returned that gives each its id, and that no merge uses, since the package
+    tokenizers looks up the parts of merges in "vocab".
     """
     unclear = {special for special in special_ids if not is_clear_name(special)}
     if not unclear:

@@ -172,9 +172,11 @@ class Tokenizer(Vocabulary):
 
     @property
     def encoder(self) -> Any:
-        """The encoder of this model, in C or in Python, made when it is first used."""
+        """The encoder of this model, in C, or in Python if C can't be used for it; made when it is first used."""
         if self._made_encoder is None:
-            self._made_encoder = self._new_encoder()
+            engine = choices.scanning_engine(self.options)  # None: not wanted, not built, or without the pattern
+            in_c = engine.encoder(self) if engine and not self._needs_preparing else None  # None: too many tokens
+            self._made_encoder = in_c or self.python_encoder(self.options.engine)
         return self._made_encoder
 
     def encode_ordinary(self, text: str) -> list[int]:
@@ -187,12 +189,6 @@ class Tokenizer(Vocabulary):
         if self._made_ordinary is None:
             self._made_ordinary = self.with_only(())
         return self._made_ordinary  # type: ignore[no-any-return]
-
-    def _new_encoder(self) -> Any:
-        """Return an encoder of the C engine, or one in Python if C can't be used for this model."""
-        engine = choices.scanning_engine(self.options)  # None: not wanted, not built, or without the pattern
-        encoder = engine.encoder(self) if engine and not self._needs_preparing else None  # None: too many tokens for C
-        return encoder or self.python_encoder(self.options.engine)
 
     @property
     def _needs_preparing(self) -> bool:
@@ -281,7 +277,7 @@ class Tokenizer(Vocabulary):
         """
         options = self.options._replace(errors=errors).checked()
         strings = slicing.join_surrogates(iterable) if errors == "replace" else iterable
-        # "strict": join_surrogates has replaced all surrogates, or they are an error
+        # "strict" in both cases: with "replace", join_surrogates() has replaced lone surrogates already
         blocks = (b"".join(part.texts) for part in reading.slices_of_texts(strings, 1 << 10, "strict"))
         pieces = slicing.cut_stream(blocks, options.pattern, options.special_tokens, 1 << 10, slicing.WINDOW_BYTES)
         left_out = [0] if errors == "replace" else None

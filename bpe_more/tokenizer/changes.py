@@ -1,11 +1,11 @@
 """Changing a tokenizer: more tokens from new text, other names for special tokens, a smaller vocabulary.
 
 Tokenizer has four of the functions as methods. docs/extend.md has the proof that encode() of an extended model gives
-what learning has seen.
+the tokens with which learning ended.
 
 Gives: extend(), rename_special_tokens(), prune(), sources(); encode_words() and learn_more() for the command line.
-Uses: choices, corpus.counting, corpus.progress, corpus.reading, errors, formats.supported, formats.transformers,
-patterns.steps, encoders, vocabulary, training.
+Uses: choices, corpus.counting, corpus.progress, corpus.reading, errors, formats.gpt2, formats.supported,
+formats.transformers, patterns.steps, encoders, vocabulary, training.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from bpe_more import choices, training
 from bpe_more.corpus import counting, progress, reading
 from bpe_more.errors import is_integer, require, warn
 from bpe_more.formats import supported, transformers
+from bpe_more.formats.gpt2 import MergeIds
 from bpe_more.patterns import steps
 from bpe_more.tokenizer import encoders
 from bpe_more.tokenizer.vocabulary import Vocabulary
@@ -35,7 +36,7 @@ Model = TypeVar("Model", bound=Vocabulary)  # Tokenizer, or a class made of it
 
 
 class EncodedWords(NamedTuple):
-    """The words of a text, as an old vocabulary encodes them: what learning begins with."""
+    """Words, encoded with an old vocabulary; learning begins with these tokens."""
 
     tokens: list[bytes]  # the first ones: all bytes, then the others of the vocabulary, in ascending order
     ids: array[int]  # of all words, concatenated: indexes of `tokens`
@@ -66,7 +67,7 @@ def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> Encode
     old: Any = types.SimpleNamespace(  # what encoders use of a tokenizer
         # A word alone is not always one word of the model's own pattern, which may look at what follows.
         pattern=r"[\s\S]+", ids=numbers, vocab=dict(enumerate(tokens)), special_ids={},
-        merge_ids=[(numbers[left], numbers[right], numbers[left + right]) for left, right in tokenizer.merges],
+        merge_ids=MergeIds.of(tokenizer.merges, numbers),
         ignoring_merges={token: numbers[token] for token in tokenizer.ignoring_merges},
     )  # fmt: skip
     encoder = engine.encoder(old) if in_c else None
@@ -220,9 +221,9 @@ def prune(tokenizer: Model, vocab_size: int | None = None, input_path: bpe.Paths
 
 def least_used(tokenizer: Vocabulary, ids: Mapping[bytes, int], counts: collections.Counter[bytes],
                n_tokens: int | None) -> set[bytes]:
-    """Return n_tokens of some tokens, {token: id}, or for None those that a text never uses.
+    """Return the n_tokens of some tokens, {token: id}, that are used least; for None, all that are never used.
 
-    The token that is used least goes first. In text, its parts take its place, so `counts` changes.
+    counts has how often text uses each token. It changes, since the parts of a token take its place in the text.
     """
     ways: dict[bytes, list[bpe.Pair]] = collections.defaultdict(list)  # the merges that make a token
     for pair in tokenizer.merges:

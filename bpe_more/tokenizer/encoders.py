@@ -24,9 +24,9 @@ from bpe_more.patterns.steps import WHITESPACE, normalize_text, steps_of
 
 
 class Encoder:
-    """Encode in Python, with the methods of the encoder in C. Words that are tokens may stay whole."""
+    """Encode in Python, with the methods of the encoder in C."""
 
-    in_c = False
+    in_c = False  # for encode_files() and the summary
     most_threads = 1  # more would only fight for Python's lock
 
     def __init__(self, tokenizer: Any) -> None:
@@ -61,9 +61,9 @@ class Encoder:
         return tuple(self.encode_bytes(word.encode("utf-8")))
 
     def encode_bytes(self, word: bytes, left_out: list[int] | None = None) -> list[int]:
-        """Encode a word in UTF-8; other bytes are side by side where one was left out.
+        """Encode a word, which may be a part of a character, as some tokens of another model are.
 
-        It may begin or end inside a character, if it is a token of another model.
+        Merges join the bytes around one that is left out.
         """
         if word in self.ignoring_merges:
             return [self.ignoring_merges[word]]
@@ -100,7 +100,7 @@ class Encoder:
 
 
 def encode_one(encoder: Any, utf8: bytes, left_out: list[int] | None) -> list[int]:
-    """Encode one text with an encoder in C or in Python; that in C has left_out only in encode_texts()."""
+    """Encode one text with an encoder in C or in Python; in C, only encode_texts() has left_out."""
     if left_out is None:
         return encoder.encode_utf8(utf8)  # type: ignore[no-any-return]
     return encoder.encode_texts([utf8], left_out=left_out)[0]  # type: ignore[no-any-return]
@@ -114,16 +114,17 @@ class PreparingEncoder(Encoder):
         self.special_ids = tokenizer.special_ids
         self.engine = engine
         self.form, self.steps = steps_of(tokenizer.pattern)
-        # found before text is normalized, and after it
+        # Some special tokens are found before text is normalized, others after it.
         normalized = set(tokenizer.normalized)
-        specials = tuple(text for text in tokenizer.special_tokens if text not in normalized)
-        of_pieces = tuple(text for text in tokenizer.special_tokens if text in normalized)
-        self.finders = [bpe.special_token_finder(tokens) for tokens in (specials, of_pieces, tokenizer.special_tokens)]
-        # If so, a search for all special tokens at once, as that of `inner`, could find others than pieces_of() does.
-        self.overlap = any(supported.overlapping(of_pieces, specials))
+        before = tuple(text for text in tokenizer.special_tokens if text not in normalized)
+        after = tuple(text for text in tokenizer.special_tokens if text in normalized)
+        self.find_before, self.find_after = bpe.special_token_finder(before), bpe.special_token_finder(after)
+        self.find_all = bpe.special_token_finder(tokenizer.special_tokens)  # as `inner` does
+        # If any overlap, one search for all could find others than these two searches.
+        self.overlap = any(supported.overlapping(after, before))
         self.lstrip, self.rstrip = set(tokenizer.lstrip), set(tokenizer.rstrip)
         stripping = [re.escape(token.encode("utf-8")) for token in self.lstrip | self.rstrip]
-        # an expression, since there may be 100 of them; None if there is none, so that no text is searched
+        # one expression, since there may be 100 tokens; None without any, so that no text is searched
         self.stripping = re.compile(b"|".join(stripping)) if stripping else None
         self.inner = self.encoder_with(tokenizer.special_tokens)
         self.in_c, self.most_threads = self.inner.in_c, self.inner.most_threads
@@ -141,11 +142,10 @@ class PreparingEncoder(Encoder):
 
     def pieces_of(self, text: str, normal: str | None = None) -> list[str]:
         """Return prepared text, a special token, prepared text, and so on; `normal` is all text, normalized."""
-        first, second, _ = self.finders
-        pieces = self.split(text, first)
+        pieces = self.split(text, self.find_before)
         if normal is not None and len(pieces) == 1:
-            return self.split(normal, second)
-        parts = [self.split(normalize_text(self.form, piece), second) for piece in pieces[::2]]
+            return self.split(normal, self.find_after)
+        parts = [self.split(normalize_text(self.form, piece), self.find_after) for piece in pieces[::2]]
         for number, token in enumerate(pieces[1::2]):
             parts[number].append(token)
         return list(itertools.chain.from_iterable(parts))
@@ -175,7 +175,7 @@ class PreparingEncoder(Encoder):
         pieces = self.pieces_of(text, normal)
         result = "".join(pieces)
         # NFKC makes the token <end> of "＜end＞", and of "<end>™" a token <end>TM, if there is one
-        return result.encode("utf-8") if self.finders[2].split(result) == pieces else None
+        return result.encode("utf-8") if self.find_all.split(result) == pieces else None
 
     def encode_utf8(self, utf8: bytes, left_out: list[int] | None = None) -> list[int]:
         """Do the same as the method of Encoder."""

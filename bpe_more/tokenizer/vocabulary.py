@@ -145,9 +145,9 @@ class Vocabulary:
         """Return merges as ids. Raises ValueError for unknown tokens and repeated merges."""
         if isinstance(merges, MergeIds):
             return merges
-        ids, pairs = self._ids, [(left, right) for left, right in merges]
+        pairs = [(left, right) for left, right in merges]
         try:
-            merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
+            merge_ids = MergeIds.of(pairs, self._ids)
         except KeyError as error:
             raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
         if len(set(merge_ids)) < len(merge_ids):
@@ -155,7 +155,7 @@ class Vocabulary:
             for number, pair in enumerate(pairs):
                 require(pair not in seen, "merge {} (from 0), {}, repeats an earlier one", number, pair)
                 seen.add(pair)
-        return MergeIds(itertools.chain.from_iterable(merge_ids))
+        return merge_ids
 
     # The parts of a tokenizer are read-only.
 

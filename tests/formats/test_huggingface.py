@@ -161,7 +161,7 @@ def test_a_merge_of_a_special_token_that_other_programs_could_not_open_is_not_sa
             with pytest.raises(ValueError, match="can't be saved: the merge .* uses a special token"):
                 tokenizer.save(folder)
             with pytest.raises(ValueError, match="can't be saved: the merge .* uses a special token"):
-                saving.printable(tokenizer.vocab, tokenizer.merges, tokenizer.special_ids)
+                saving.printable(tokenizer.vocab, tokenizer.merge_ids, tokenizer.special_ids)
             assert not folder.exists()
 
 

@@ -28,7 +28,7 @@ import bpe
 from bpe_more import training, workers
 from bpe_more.corpus import arrays, reading
 from bpe_more.formats import saving
-from bpe_more.formats.gpt2 import IgnoredMerges
+from bpe_more.formats.gpt2 import IgnoredMerges, MergeIds
 from bpe_more.formats.tiktoken import read_tiktoken
 from bpe_more.tokenizer import Tokenizer, encoders
 from shared import FORMS, C, model_in, only_c, only_python, read_ids, split_anywhere, trained
@@ -431,7 +431,7 @@ def test_a_warning_names_the_line_of_the_caller(tmp_path):
     old = Tokenizer(vocab, [(b"a", b"b")])
     old.save(tmp_path)
     (tmp_path / "merges.txt").write_text("b a\n", encoding="utf-8")
-    (tmp_path / "vocab.json").write_text(json.dumps({**saving.printable(vocab, [], {})[0], "ba": 257}))
+    (tmp_path / "vocab.json").write_text(json.dumps({**saving.printable(vocab, MergeIds(), {})[0], "ba": 257}))
     files = tmp_path / "vocab.json", tmp_path / "merges.txt"
     calls = [
         lambda: training.train_bpe(**few), lambda: Tokenizer.train(**few), lambda: WithAName.train(**few),

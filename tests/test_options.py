@@ -25,9 +25,10 @@ def test_train_bpe_describes_each_option(words_txt):
 
 NOT_A_LIST = "^special_tokens must be a list"
 BAD_ARGUMENTS = [  # of train_bpe; what the error says, or what it says in bpe and in bpe_more
-    ({"vocab_size": 100, "special_tokens": []}, ("size 100 is too small; the minimum is 256", r"is 256 \(256 bytes \+ 0 spe")),
-    ({"vocab_size": 256}, ("size 256 is too small; the minimum is 257", r"is 257 \(256 bytes \+ 1 special token\)")),
-    *[({"vocab_size": wrong}, f"vocab_size must be a positive integer, not {wrong!r}")
+    ({"vocab_size": 100, "special_tokens": []}, ("at least 256, for bytes and special tokens, not 100$", r"is 256 \(256 bytes \+ 0 spe")),
+    ({"vocab_size": 256}, ("at least 257, for bytes and special tokens, not 256$", r"is 257 \(256 bytes \+ 1 special token\)")),
+    *[({"vocab_size": wrong}, ("vocab_size must be an integer of at least 257, for bytes and special tokens, not " + repr(wrong),
+                               f"vocab_size must be a positive integer, not {wrong!r}"))
       for wrong in (0, -5, "500", 500.0, None, True)],
     *[({"special_tokens": wrong}, NOT_A_LIST) for wrong in ("<a>", b"<a>", {"<a>"}, frozenset(["<a>"]), {"<a>": 1})],
     ({"special_tokens": ["<a>", ""]}, r"special token 2 \(''\) must be"),

@@ -34,6 +34,7 @@ ENGINES = ["python", "c"] if C or os.environ.get("BPE_REQUIRE_C") else ["python"
 NOT_IN_C = r"(\w+)|\s"  # C scans no groups
 only_python = pytest.mark.parametrize("engine", ["python"], indirect=True)
 only_c = pytest.mark.parametrize("engine", ["c"], indirect=True)
+once = pytest.mark.parametrize("engine", ENGINES[-1:], indirect=True)  # with C if it is there
 
 # `regex` follows Unicode faster than the packages it is compared with, so random text for them consists of characters
 # in this Python's older Unicode.

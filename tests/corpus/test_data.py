@@ -259,35 +259,56 @@ def test_many_small_arrays_are_read_together(monkeypatch):
 
 
 REPEATED = {  # 300 MB of text, in which every second row repeats a long one
-    "groups.parquet": "write(row_group_size=200)",
-    "one.parquet": "write()",
-    "many rows.parquet": "write(row_group_size=10**6)",
-    "dictionary": "count(texts=dictionary)",
-    "views": "count(texts=polars.concat([polars.Series(words.to_pylist())] * n, rechunk=False).rechunk())",
+    "groups.parquet": "columns(name) or write(row_group_size=200)",
+    "one.parquet": "columns(name) or write()",
+    "many rows.parquet": "columns(name) or write(row_group_size=10**6)",
+    "dictionary": "columns(name) or count(texts=dictionary)",
+    "views": "columns(name) or count(texts=polars.concat([polars.Series(words.to_pylist())] * n, rechunk=False).rechunk())",
 }
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc/self/status")
-@pytest.mark.parametrize("name", REPEATED)
-def test_memory_is_bounded_by_bytes_of_text_not_by_rows(tmp_path, name):
-    """It was all of the text, and more than an array of Arrow may have was an error."""
-    n = 20_000 if "many rows" in name else 500
-    code = f"""import re, pyarrow, pyarrow.compute, pyarrow.parquet, polars
+def in_python(code, **options):
+    return subprocess.run([sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=True, **options).stdout
+
+
+def memory_of(calls, code):
+    """The values of expressions, {name: expression}, that use status(): the most memory so far, in MB. Each has its own process, in
+    which the packages are already imported."""
+    return json.loads(in_python(f"""import json, os, re, pyarrow
 from bpe_more import training
-n, path, used = {n}, {str(tmp_path / name)!r}, []
-words = pyarrow.array(["a" * (300_000_000 // n), "b"])
-dictionary = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0, 1] * n), words)
+{code}
+def status():  # not ru_maxrss, which begins with the memory of the process above
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024
+used = {{}}
+for name, call in {calls!r}.items():
+    reading, writing = os.pipe()
+    if not os.fork():
+        os.write(writing, str(eval(call)).encode())
+        os._exit(0)
+    os.close(writing)
+    used[name] = int(open(reading).read())
+    os.wait()
+print(json.dumps(used))"""))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc/self/status")
+def test_memory_is_bounded_by_bytes_of_text_not_by_rows(tmp_path):
+    """It was all of the text, and more than an array of Arrow may have was an error."""
+    used = memory_of(REPEATED, f"""import pyarrow.compute, pyarrow.parquet, polars
+def columns(name):
+    global n, path, words, dictionary
+    n, path = 20_000 if "many rows" in name else 500, {str(tmp_path)!r} + "/" + name
+    words = pyarrow.array(["a" * (300_000_000 // n), "b"])
+    dictionary = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0, 1] * n), words)
 def count(*paths, **texts):
-    status = lambda: int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) // 1024
     before = status()
     assert training.count_words(*paths, **texts, workers=1) == {{words[0].as_py().encode(): n, b"b": n}}
-    print(status() - before)
+    return status() - before
 def write(**options):
     pyarrow.parquet.write_table(pyarrow.table({{"text": dictionary}}), path, **options, store_schema=False)
-    count(path)
-{REPEATED[name]}"""
-    used = int(in_python(code))
-    assert used < 200, used
+    return count(path)
+""")
+    assert max(used.values()) < 200, used
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -622,10 +643,6 @@ def test_a_damaged_byte_anywhere_is_an_error_in_one_line_or_other_text(tmp_path,
 
 # --- the run as a whole ----------------------------------------------------------------------------------------------
 
-def in_python(code, **options):
-    return subprocess.run([sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=True, **options).stdout
-
-
 def test_nothing_is_imported_that_a_text_file_does_not_need(tmp_path):
     (tmp_path / "a.txt").write_text("low lower")
     code = f"import sys; from bpe_more import Tokenizer; t = Tokenizer.train({str(tmp_path / 'a.txt')!r}, 257); t.encode_batch(['low', 'a']); print(*sys.modules)"
@@ -669,24 +686,18 @@ def test_ctrl_c_ends_a_run_over_data_and_leaves_nothing(tmp_path, name, chosen):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc/self/status")
-@pytest.mark.parametrize("name", ["large.parquet", "groups.parquet", "a.jsonl.zst", "texts"])
-def test_memory_does_not_grow_with_the_corpus(tmp_path, name):
+def test_memory_does_not_grow_with_the_corpus(tmp_path):
     """At most, a run on 64 MB takes 60 MB more than one on 8 MB."""
-    used = []
+    write = {"large.parquet": lambda path, texts: write_parquet(path, texts, use_dictionary=False, compression="zstd")}
+    calls = {}
     for n in (8, 64):
         texts = [FIXTURE[i * 997 % 90_000 :][:4000] for i in range(n * 250)]
-        path = tmp_path / f"{n}{name}"
-        if name == "texts":
-            call = f"bpe.count_words(texts=(pyarrow.array(['the ferry was late ' * 200] * 50) for _ in range({n * 5})))"
-        else:
-            call = f"bpe.count_words({str(path)!r})"
-            if name == "a.txt.gz":
-                path.write_bytes(gzip.compress("".join(texts).encode(), 1))
-            elif name == "large.parquet":
-                write_parquet(path, texts, use_dictionary=False, compression="zstd")
-            else:
-                ROWS[name](path, texts)
-        # not ru_maxrss, which begins with the memory of this process
-        code = f"import re, pyarrow, bpe_more as bpe; {call}; print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
-        used.append(int(in_python(code)) // 1024)
-    assert used[1] - used[0] < 60, used
+        for name in ("large.parquet", "groups.parquet", "a.jsonl.zst"):
+            path = tmp_path / f"{n}{name}"
+            (write | ROWS)[name](path, texts)
+            calls[f"{n} {name}"] = f"training.count_words({str(path)!r}) and status()"
+        calls[f"{n} texts"] = f"training.count_words(texts=(pyarrow.array(['the ferry was late ' * 200] * 50) for _ in range({n * 5}))) and status()"
+    used = memory_of(calls, "")
+    assert len(used) == 8
+    for name in used:
+        assert used[name] - used[name.replace("64 ", "8 ")] < 60, used

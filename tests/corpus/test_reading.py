@@ -37,6 +37,7 @@ from bpe_more.tokenizer import Tokenizer
 from shared import (
     BAD_UTF8,
     CORPORA,
+    once,
     only_c,
     only_python,
     pipe_of,
@@ -269,7 +270,8 @@ def test_other_text_from_a_pipe_is_text(content):
         assert training.count_words(path, column=column) == training.count_words(texts=[content.decode()])
 
 
-def test_standard_input_is_json_lines_if_it_is_declared(main, error, monkeypatch):
+@once
+def test_standard_input_is_json_lines_if_it_is_declared(main, error):
     """-.jsonl is its name in Python. An encoded file shows the texts: their ends, and no braces."""
     lines = LINES.replace(b"text", b"body")
     expected = training.train_bpe(texts=["The ferry", "was late"], vocab_size=262, special_tokens=[END])

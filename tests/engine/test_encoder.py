@@ -30,7 +30,7 @@ from bpe_more.formats.gpt2 import IgnoredMerges
 from bpe_more.tokenizer import Tokenizer, encoders
 
 BUILT, _ = choices.find_engine()  # without it, all tests here are skipped
-TRIALS = int(os.environ.get("TRIALS", 200))
+TRIALS = int(os.environ.get("TRIALS", 100))
 BYTES = {byte: bytes([byte]) for byte in range(256)}
 MARK = 0xABCDEF01  # stands behind the room for ids
 PARTS = ["a", "b", "ab", "aa", "ba", " ", "  ", "\n", "'", "'ll", "1", "é", "字", "漢字", "😀", "\u3000", "<|", "|>", "<", "."]

@@ -389,7 +389,7 @@ def test_a_model_of_the_kinds_that_people_have_gives_their_ids(tmp_path, cut, ki
     rng, cut_small = random.Random(1), cut(300, 200)
     for text, ids in zip(texts[::5], expected[::5]):
         assert list(tokenizer.encode_iterable(split_anywhere(rng, text))) == ids
-    whole = "".join(texts[:300])
+    whole = "".join(texts[:60])
     (tmp_path / "text.txt").write_bytes(whole.encode())
     tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "ids.npy", workers=1)
     assert read_ids(tmp_path / "ids.npy")[1] == theirs.encode(whole, add_special_tokens=False).ids, cut_small
@@ -406,7 +406,7 @@ def test_a_model_of_the_kinds_that_people_have_gives_their_ids(tmp_path, cut, ki
     content, saved = json.loads(foreign(kind)), json.loads((tmp_path / "again/tokenizer.json").read_bytes())
     assert (saved["post_processor"], saved["truncation"]) == (content["post_processor"], content["truncation"])
     # text that is not trusted: no id of a special token that is not a word of the vocabulary too
-    ordinary = {token_id for text in texts for token_id in tokenizer.encode_ordinary(text)}
+    ordinary = {token_id for text in texts[::3] for token_id in tokenizer.encode_ordinary(text)}
     assert not ordinary & set(tokenizer.special_ids.values())
 
 

@@ -1,10 +1,7 @@
 """The encoder in bpe_encode.c gives the ids of bpe_more.Tokenizer in Python, to the last one.
 
-Each test of ids runs with it, and with one whose memory of words is
-so small that it forgets all the time. The short and the long version, where TRIALS is how many random cases a test has:
-
-    pytest -q tests/engine/test_encoder.py
-    TRIALS=200000 pytest -q tests/engine/test_encoder.py
+Each test of ids runs with it, and with one whose memory of words is so small that it forgets all the time. TRIALS is how
+many random cases a test has.
 """
 
 import array

@@ -1,10 +1,4 @@
-"""Random patterns: C finds the words that `regex` finds, or parsing.py refuses the pattern and says why.
-
-The short and the long version:
-
-    pytest -q tests/engine/test_patterns.py
-    TRIALS=10000 pytest -q tests/engine/test_patterns.py
-"""
+"""Random patterns, as many as TRIALS: C finds the words that `regex` finds, or parsing.py refuses the pattern and says why."""
 
 import itertools
 import os

@@ -28,7 +28,7 @@ import build_ffi
 from bpe_more import engine as in_c
 from bpe_more.patterns import parsing
 from bpe_more.patterns.steps import TIKTOKEN_CL100K
-from test_bpe import FIXTURES, need
+from test_bpe import FIXTURES, naive_split, need
 
 cffi = need("cffi")
 
@@ -144,8 +144,7 @@ def split(pattern, text):
     words = EXPRESSIONS[pattern].findall(text)
     if "".join(words) == text:  # nothing is between them; this takes half the time
         return list(filter(None, words))
-    places = [0, *itertools.chain.from_iterable(match.span() for match in EXPRESSIONS[pattern].finditer(text)), len(text)]
-    return [text[start:end] for start, end in zip(places, places[1:]) if start < end]
+    return naive_split(text, EXPRESSIONS[pattern])
 
 
 def words_of(pattern, texts):

@@ -1,10 +1,6 @@
 """The learner in bpe_fast.c, and tables of words in bpe_words.c: special tokens, the hash, sorted lists, limits.
 
-The short and the long version, where TRIALS is how many random cases
-a test has:
-
-    pytest -q tests/engine/test_tables.py
-    TRIALS=200000 pytest -q tests/engine/test_tables.py
+TRIALS is how many random cases a test has.
 """
 
 import bisect

@@ -463,7 +463,7 @@ def test_settings_that_transformers_could_not_read_are_replaced(tmp_path):
     tokenizer, path = Tokenizer(*trained(300), [END]), tmp_path / "tokenizer_config.json"
     tokenizer.save(tmp_path)
     ours = path.read_text()
-    for damaged in ('{"a": ' * 100_000 + "1" + "}" * 100_000, '{"x": "\\ud800"}', '{"eos_token": "\\ud800"}', "5", '"x"', "[[1, 2]]"):
+    for damaged in ('{"a": ' * 100_000 + "1" + "}" * 100_000, '{"x": "\\ud800"}', '{"eos_token": "\\ud800"}', "5", '"x"', "[[1, 2]]", "", "[1]", "nothing"):
         for name in TRANSFORMERS_FILES:
             (tmp_path / name).write_text(damaged)
         tokenizer.save(tmp_path)
@@ -568,8 +568,6 @@ def test_a_special_token_may_have_any_name_that_no_other_token_has_in_files(tmp_
         for changed in (old.with_special_tokens([name]), old.rename_special_tokens({END: name})):
             with pytest.raises(ValueError, match=f"special token '{name}' can't be saved: it looks like bytes"):
                 changed.save(tmp_path)
-        with pytest.raises(ValueError, match=f"special token '{name}' can't be saved: it looks like bytes"):
-            Tokenizer.train("nowhere.txt", 600, [name])
 
 
 def lacking(content, names):

@@ -111,20 +111,6 @@ def test_the_expressions_of_tiktoken_have_our_names(monkeypatch):
 
 
 @only_python
-def test_roles_in_an_existing_tokenizer_config_are_kept(tmp_path):
-    tokenizer, path = Tokenizer(*trained(300), [END]), tmp_path / "tokenizer_config.json"
-    tokenizer.save(tmp_path)
-    ours = json.loads(path.read_text())
-    path.write_text(json.dumps({"eos_token": END, "tokenizer_class": "GPT2TokenizerFast"}))
-    tokenizer.save(tmp_path)
-    assert json.loads(path.read_text()) == {**ours, "eos_token": END}  # GPT-2's class would bring its own pattern
-    for damaged in ("", "[1]", "nothing"):
-        path.write_text(damaged)
-        tokenizer.save(tmp_path)
-        assert json.loads(path.read_text()) == ours
-
-
-@only_python
 def test_roles_and_a_template_are_written_and_stay(tmp_path):
     tokenizer = Tokenizer(*trained(300), [END, "<pad>", "<s>"])
     read = lambda name: (tmp_path / name).read_bytes().decode()  # noqa: E731

@@ -223,3 +223,21 @@ MODELS = [  # arguments of train_bpe
     {"vocab_size": 300, "special_tokens": ["<y>", "<x>", "<x><y>"], "pattern": "o200k"},
     {"vocab_size": 290, "special_tokens": [], "pattern": r"\d|\p{L}+"},
 ]
+
+
+def least_seconds(call, *arguments):
+    """The CPU time of a call, the least of three."""
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        call(*arguments)
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def ids_in_file(tokenizer, text, folder, **options):
+    """The ids of a text that is encoded from a file to a file."""
+    path, output = Path(folder, "text.txt"), Path(folder, "ids.npy")
+    path.write_bytes(text.encode())
+    tokenizer.encode_files(path, output, workers=1, **options)
+    return read_ids(output)[1]

@@ -18,6 +18,7 @@ from test_scanners import compile_engine
 import bpe
 import build_ffi
 from bpe_more import choices
+from shared import least_seconds
 from test_bpe import need
 
 cffi = need("cffi")
@@ -133,36 +134,27 @@ REGULAR = {  # words that a weak hash puts into few places
 }  # fmt: skip
 
 
-def seconds_to_put(words):
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        made = table(words)
-        times.append(time.process_time() - start)
-    assert made.copy() == words
-    return min(times)
-
-
 @pytest.mark.parametrize("kind", REGULAR)
 def test_words_with_a_pattern_cost_what_random_words_cost(kind):
     rng = random.Random(1)
     words = dict.fromkeys(map(REGULAR[kind], range(20_000)), 1)
     assert len(words) == 20_000
     others = {rng.randbytes(max(len(word), 4)): 1 for word in words}
-    assert seconds_to_put(words) < 4 * seconds_to_put(others)
+    assert table(words).copy() == words and table(others).copy() == others
+    assert least_seconds(table, words) < 4 * least_seconds(table, others)
 
 
 def seconds_to_index(merges):
     """The time that an encoder takes to make its table of pairs."""
-    new, lib, rows, times = ENGINE.ffi.new("bpe_encoder **"), ENGINE.lib, [n for pair in merges for n in (*pair, 256)], []
+    new, lib, rows = ENGINE.ffi.new("bpe_encoder **"), ENGINE.lib, [n for pair in merges for n in (*pair, 256)]
     rules = ENGINE.create("rules", b"", [], 0, ENGINE.ffi.NULL, build_ffi.new_seed())
-    for _ in range(3):
-        start = time.process_time()
-        vocabulary = list(range(60_000)), 60_000, b"ab" * 59_744, [2] * 59_744
+    vocabulary = list(range(60_000)), 60_000, b"ab" * 59_744, [2] * 59_744
+
+    def index():
         ENGINE.check(lib.bpe_encoder_new(*vocabulary, rows, len(merges), rules, [], build_ffi.new_seed(), new))
-        times.append(time.process_time() - start)
         lib.bpe_encoder_free(new[0])
-    return min(times)
+
+    return least_seconds(index)
 
 
 def test_chosen_merges_cost_what_random_merges_cost():
@@ -334,22 +326,13 @@ def pair_hash(seed):
     return lambda key: fold(key ^ first, second ^ 1)
 
 
-def seconds_to_learn(words, merges):
-    times = []
-    for _ in range(3):
-        made, start = table(words), time.process_time()
-        learn(made, merges)
-        times.append(time.process_time() - start)
-    return min(times)
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pairs_that_collide_without_a_secret_cost_what_other_pairs_cost(seed):
     hashed = pair_hash(seed)
     pairs = sorted(itertools.product(range(256), repeat=2), key=lambda pair: hashed(pair[0] + 1 << 32 | pair[1] + 1))
     chosen = dict.fromkeys(map(bytes, pairs[:4096]), 1)
     others = dict.fromkeys(map(bytes, random.Random(1).sample(pairs, 4096)), 1)
-    assert seconds_to_learn(chosen, 4096) < 4 * seconds_to_learn(others, 4096)
+    assert least_seconds(lambda: learn(table(chosen), 4096)) < 4 * least_seconds(lambda: learn(table(others), 4096))
 
 
 # --- bpe_fast.c alone ------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from shared import (
     MANY,
     contents,
     edit,
+    ids_in_file,
     once,
     only_c,
     only_python,
@@ -390,9 +391,7 @@ def test_a_model_of_the_kinds_that_people_have_gives_their_ids(tmp_path, cut, ki
     for text, ids in zip(texts[::5], expected[::5]):
         assert list(tokenizer.encode_iterable(split_anywhere(rng, text))) == ids
     whole = "".join(texts[:60])
-    (tmp_path / "text.txt").write_bytes(whole.encode())
-    tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "ids.npy", workers=1)
-    assert read_ids(tmp_path / "ids.npy")[1] == theirs.encode(whole, add_special_tokens=False).ids, cut_small
+    assert ids_in_file(tokenizer, whole, tmp_path) == theirs.encode(whole, add_special_tokens=False).ids, cut_small
     assert list(tokenizer.encode_iterable(split_anywhere(rng, whole))) == tokenizer.encode(whole)
 
     tokenizer.save(tmp_path / "again")
@@ -702,9 +701,7 @@ def test_the_rules_of_other_programs_go_together(tmp_path, monkeypatch, cut, see
     assert [Tokenizer.load(path).encode(text) for text in texts[:20]] == expected[:20]
     cut(100)
     whole = "".join(texts)
-    (tmp_path / "text.txt").write_bytes(whole.encode())
-    tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "ids.npy", workers=1)
-    assert read_ids(tmp_path / "ids.npy")[1] == theirs.encode(whole, add_special_tokens=False).ids == tokenizer.encode(whole)
+    assert ids_in_file(tokenizer, whole, tmp_path) == theirs.encode(whole, add_special_tokens=False).ids == tokenizer.encode(whole)
 
 
 @only_python

@@ -219,6 +219,7 @@ def test_words_with_the_same_hash_are_different_words(monkeypatch):
 @pytest.mark.parametrize("letters, longest", [(b"\0", 40), (b"\0\1", 12), (b"ab", 30), (b"prefix\xff", 9), (range(256), 5)])
 def test_words_that_go_in_come_out(letters, longest):
     rng = random.Random(repr(letters))
+    assert table().copy() == scan(b"") == {} and table().totals() == (0, 0, 0)
     for top in (1, 3, 1000, 2**40):
         words = {random_bytes(rng, letters, longest): rng.randint(1, top) for _ in range(TRIALS)}
         assert table(words).copy() == words
@@ -245,11 +246,6 @@ def test_rare_words_do_not_count_among_distinct_words():
     assert words.totals(2) == (1, 5, 10)
     assert [len(array) for array in words.get(words.handle(), 2)] == [2, 1, 1]
     assert list(ENGINE.learn(words, 9, 1, 2)) == [(b"a", b"b", 5, 5)]
-
-
-def test_an_empty_table_is_an_empty_list():
-    assert table().copy() == scan(b"") == {}
-    assert table().totals() == (0, 0, 0)
 
 
 @pytest.mark.parametrize("distinct", [10, 1000, 300_000])
@@ -300,13 +296,15 @@ def test_counts_near_the_limit_are_exact_among_many_words_or_an_overflow():
         table({**words, b"ab": HALF})
 
 
-def test_text_counts_towards_the_limit():
-    words = table({b"ab": HALF - 1, b"c": 1})
-    words.scan(b"de")
-    with pytest.raises(OverflowError):
-        words.scan(b"f")
-    with pytest.raises(ValueError, match="used up"):
-        words.copy()
+@pytest.mark.parametrize("count, text, error", [(HALF - 1, b"f", OverflowError), (3, b"ab \xff", UnicodeDecodeError)])
+def test_after_text_beyond_the_limit_or_not_in_utf8_a_table_is_used_up(count, text, error):
+    words = table({b"ab": count, b"c": 1})
+    words.scan(b"de")  # text counts towards the limit
+    with pytest.raises(error):
+        words.scan(text)
+    for use in (words.copy, words.totals):
+        with pytest.raises(ValueError, match="used up"):
+            use()
 
 
 # --- the learner's hash ----------------------------------------------------------------------------------------------
@@ -399,14 +397,6 @@ def test_a_table_that_was_learned_from_is_an_error_and_not_a_crash():
         with pytest.raises(ValueError, match="used up"):
             use()
     assert other.copy() == words
-
-
-def test_after_text_that_is_not_utf8_a_table_has_no_totals():
-    words = table({b"ab": 3})
-    with pytest.raises(UnicodeDecodeError):
-        words.scan(b"ab \xff")
-    with pytest.raises(ValueError, match="used up"):
-        words.totals()
 
 
 def new_learner(words, merges_wanted=1000, least=1):

@@ -236,7 +236,7 @@ def least_seconds(call, *arguments):
 
 
 def ids_in_file(tokenizer, text, folder, **options):
-    """The ids of a text that is encoded from a file to a file."""
+    """Write text to a file, encode that into another file, and return its ids."""
     path, output = Path(folder, "text.txt"), Path(folder, "ids.npy")
     path.write_bytes(text.encode())
     tokenizer.encode_files(path, output, workers=1, **options)

@@ -259,11 +259,11 @@ def test_many_small_arrays_are_read_together(monkeypatch):
 
 
 REPEATED = {  # 300 MB of text, in which every second row repeats a long one
-    "groups.parquet": "columns(name) or write(row_group_size=200)",
-    "one.parquet": "columns(name) or write()",
-    "many rows.parquet": "columns(name) or write(row_group_size=10**6)",
-    "dictionary": "columns(name) or count(texts=dictionary)",
-    "views": "columns(name) or count(texts=polars.concat([polars.Series(words.to_pylist())] * n, rechunk=False).rechunk())",
+    "groups.parquet": "write(row_group_size=200)",
+    "one.parquet": "write()",
+    "many rows.parquet": "write(row_group_size=10**6)",
+    "dictionary": "count(texts=dictionary)",
+    "views": "count(texts=polars.concat([polars.Series(words.to_pylist())] * n, rechunk=False).rechunk())",
 }
 
 
@@ -272,8 +272,10 @@ def in_python(code, **options):
 
 
 def memory_of(calls, code):
-    """The values of expressions, {name: expression}, that use status(): the most memory so far, in MB. Each has its own process, in
-    which the packages are already imported."""
+    """{name: value} for expressions with status(), which is the most memory so far, in MB.
+
+    Each runs in a process of its own, with the packages already imported.
+    """
     return json.loads(in_python(f"""import json, os, re, pyarrow
 from bpe_more import training
 {code}
@@ -294,7 +296,8 @@ print(json.dumps(used))"""))
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc/self/status")
 def test_memory_is_bounded_by_bytes_of_text_not_by_rows(tmp_path):
     """It was all of the text, and more than an array of Arrow may have was an error."""
-    used = memory_of(REPEATED, f"""import pyarrow.compute, pyarrow.parquet, polars
+    calls = {name: f"columns(name) or {call}" for name, call in REPEATED.items()}
+    used = memory_of(calls, f"""import pyarrow.compute, pyarrow.parquet, polars
 def columns(name):
     global n, path, words, dictionary
     n, path = 20_000 if "many rows" in name else 500, {str(tmp_path)!r} + "/" + name

@@ -37,6 +37,7 @@ ENGINES = ["python", "c"] if C or os.environ.get("BPE_REQUIRE_C") else ["python"
 NOT_IN_C = r"(\w+)|\s"  # C scans no groups
 only_python = pytest.mark.parametrize("engine", ["python"], indirect=True)
 only_c = pytest.mark.parametrize("engine", ["c"], indirect=True)
+once = pytest.mark.parametrize("engine", ENGINES[-1:], indirect=True)  # with C if it is there
 
 # `regex` follows Unicode faster than the packages it is compared with, so random text for them consists of characters
 # in this Python's older Unicode.
@@ -243,3 +244,21 @@ MODELS = [  # arguments of train_bpe
     {"vocab_size": 300, "special_tokens": ["<y>", "<x>", "<x><y>"], "pattern": "o200k"},
     {"vocab_size": 290, "special_tokens": [], "pattern": r"\d|\p{L}+"},
 ]
+
+
+def least_seconds(call, *arguments):
+    """The CPU time of a call, the least of three."""
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        call(*arguments)
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def ids_in_file(tokenizer, text, folder, **options):
+    """Write text to a file, encode that into another file, and return its ids."""
+    path, output = Path(folder, "text.txt"), Path(folder, "ids.npy")
+    path.write_bytes(text.encode())
+    tokenizer.encode_files(path, output, workers=1, **options)
+    return read_ids(output)[1]

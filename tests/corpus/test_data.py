@@ -22,7 +22,7 @@ import pytest
 from bpe_more import choices, training
 from bpe_more.corpus import reading, slicing
 from bpe_more.tokenizer import Tokenizer
-from shared import BAD_UTF8, one_line, read_ids, wait_for
+from shared import BAD_UTF8, least_seconds, one_line, read_ids, wait_for
 from test_bpe import END, FIXTURE, HERE, need
 
 pa = need("pyarrow")
@@ -267,27 +267,51 @@ REPEATED = {  # 300 MB of text, in which every second row repeats a long one
 }
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc/self/status")
-@pytest.mark.parametrize("name", REPEATED)
-def test_memory_is_bounded_by_bytes_of_text_not_by_rows(tmp_path, name):
-    """It was all of the text, and more than an array of Arrow may have was an error."""
-    n = 20_000 if "many rows" in name else 500
-    code = f"""import re, pyarrow, pyarrow.compute, pyarrow.parquet, polars
+def in_python(code, **options):
+    return subprocess.run([sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=True, **options).stdout
+
+
+def memory_of(calls, code):
+    """{name: value} for expressions with status(), which is the most memory so far, in MB.
+
+    Each runs in a process of its own, with the packages already imported.
+    """
+    return json.loads(in_python(f"""import json, os, re, pyarrow
 from bpe_more import training
-n, path, used = {n}, {str(tmp_path / name)!r}, []
-words = pyarrow.array(["a" * (300_000_000 // n), "b"])
-dictionary = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0, 1] * n), words)
+{code}
+def status():  # not ru_maxrss, which begins with the memory of the process above
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) // 1024
+used = {{}}
+for name, call in {calls!r}.items():
+    reading, writing = os.pipe()
+    if not os.fork():
+        os.write(writing, str(eval(call)).encode())
+        os._exit(0)
+    os.close(writing)
+    used[name] = int(open(reading).read())
+    os.wait()
+print(json.dumps(used))"""))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc/self/status")
+def test_memory_is_bounded_by_bytes_of_text_not_by_rows(tmp_path):
+    """It was all of the text, and more than an array of Arrow may have was an error."""
+    calls = {name: f"columns(name) or {call}" for name, call in REPEATED.items()}
+    used = memory_of(calls, f"""import pyarrow.compute, pyarrow.parquet, polars
+def columns(name):
+    global n, path, words, dictionary
+    n, path = 20_000 if "many rows" in name else 500, {str(tmp_path)!r} + "/" + name
+    words = pyarrow.array(["a" * (300_000_000 // n), "b"])
+    dictionary = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0, 1] * n), words)
 def count(*paths, **texts):
-    status = lambda: int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) // 1024
     before = status()
     assert training.count_words(*paths, **texts, workers=1) == {{words[0].as_py().encode(): n, b"b": n}}
-    print(status() - before)
+    return status() - before
 def write(**options):
     pyarrow.parquet.write_table(pyarrow.table({{"text": dictionary}}), path, **options, store_schema=False)
-    count(path)
-{REPEATED[name]}"""
-    used = int(in_python(code))
-    assert used < 200, used
+    return count(path)
+""")
+    assert max(used.values()) < 200, used
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -587,18 +611,13 @@ def test_a_json_array_is_refused_before_it_is_read():
 def test_short_rows_take_less_time_than_a_generator_that_parses_them(tmp_path):
     """1.9 times its time when each row made a list of its columns."""
     orjson, path = need("orjson"), tmp_path / "a.jsonl"
-    path.write_bytes(b"".join(b'{"text": "The ferry to %d was late again, and so were we.", "id": %d}\n' % (n % 99, n) for n in range(200_000)))
-
-    def seconds(count):
-        start = time.process_time()
-        count()
-        return time.process_time() - start
+    path.write_bytes(b"".join(b'{"text": "The ferry to %d was late again, and so were we.", "id": %d}\n' % (n % 99, n) for n in range(100_000)))
 
     def in_a_generator():
         with path.open("rb") as file:
             training.count_words(texts=(orjson.loads(line)["text"] for line in file), workers=1)
 
-    ours, theirs = (min(seconds(count) for _ in range(3)) for count in (lambda: training.count_words(path, workers=1), in_a_generator))
+    ours, theirs = least_seconds(lambda: training.count_words(path, workers=1)), least_seconds(in_a_generator)
     assert ours < theirs, (ours, theirs)
 
 
@@ -621,10 +640,6 @@ def test_a_damaged_byte_anywhere_is_an_error_in_one_line_or_other_text(tmp_path,
 
 
 # --- the run as a whole ----------------------------------------------------------------------------------------------
-
-def in_python(code, **options):
-    return subprocess.run([sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=True, **options).stdout
-
 
 def test_nothing_is_imported_that_a_text_file_does_not_need(tmp_path):
     (tmp_path / "a.txt").write_text("low lower")
@@ -669,24 +684,18 @@ def test_ctrl_c_ends_a_run_over_data_and_leaves_nothing(tmp_path, name, chosen):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc/self/status")
-@pytest.mark.parametrize("name", ["large.parquet", "groups.parquet", "a.jsonl.zst", "texts"])
-def test_memory_does_not_grow_with_the_corpus(tmp_path, name):
+def test_memory_does_not_grow_with_the_corpus(tmp_path):
     """At most, a run on 64 MB takes 60 MB more than one on 8 MB."""
-    used = []
+    write = {"large.parquet": lambda path, texts: write_parquet(path, texts, use_dictionary=False, compression="zstd")}
+    calls = {}
     for n in (8, 64):
         texts = [FIXTURE[i * 997 % 90_000 :][:4000] for i in range(n * 250)]
-        path = tmp_path / f"{n}{name}"
-        if name == "texts":
-            call = f"bpe.count_words(texts=(pyarrow.array(['the ferry was late ' * 200] * 50) for _ in range({n * 5})))"
-        else:
-            call = f"bpe.count_words({str(path)!r})"
-            if name == "a.txt.gz":
-                path.write_bytes(gzip.compress("".join(texts).encode(), 1))
-            elif name == "large.parquet":
-                write_parquet(path, texts, use_dictionary=False, compression="zstd")
-            else:
-                ROWS[name](path, texts)
-        # not ru_maxrss, which begins with the memory of this process
-        code = f"import re, pyarrow, bpe_more as bpe; {call}; print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
-        used.append(int(in_python(code)) // 1024)
-    assert used[1] - used[0] < 60, used
+        for name in ("large.parquet", "groups.parquet", "a.jsonl.zst"):
+            path = tmp_path / f"{n}{name}"
+            (write | ROWS)[name](path, texts)
+            calls[f"{n} {name}"] = f"training.count_words({str(path)!r}) and status()"
+        calls[f"{n} texts"] = f"training.count_words(texts=(pyarrow.array(['the ferry was late ' * 200] * 50) for _ in range({n * 5}))) and status()"
+    used = memory_of(calls, "")
+    assert len(used) == 8
+    for name in used:
+        assert used[name] - used[name.replace("64 ", "8 ")] < 60, used

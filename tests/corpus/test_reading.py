@@ -34,9 +34,11 @@ from bpe_more.command import work
 from bpe_more.corpus import counting, reading, slicing
 from bpe_more.errors import delayed
 from bpe_more.tokenizer import Tokenizer
+from foreign import LFS_POINTER
 from shared import (
     BAD_UTF8,
     CORPORA,
+    once,
     only_c,
     only_python,
     pipe_of,
@@ -215,7 +217,6 @@ with tarfile.open(fileobj=TAR, mode="w") as archive:
 ZIP = io.BytesIO()
 with zipfile.ZipFile(ZIP, "w") as archive:
     archive.writestr("a.txt", "text")
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n"
 ZSTD = b"\x28\xb5\x2f\xfd\x04\x00\x19\x00\x00abc"
 GZIP_WAY = r"gzip; save it under a name that ends in \.gz, or decompress it: gzip -dc FILE \| bpe-py - \.\.\."
 TAR_WAY = r"a tar archive; extract it \(tar -xf\), and name its files$"
@@ -233,7 +234,7 @@ FOREIGN = {  # name -> content, and what the error says
     "zstd.txt": (ZSTD, "zstd; save"), "xz.txt": (lzma.compress(b"text"), "xz; decompress"), "bzip2.jsonl": (bz2.compress(LINES), "bzip2; decompress"),
     "zip.txt": (ZIP.getvalue(), "a zip archive"), "parquet.txt": (b"PAR1\x15\x04\x15", "Parquet; save"), "arrow.txt": (b"ARROW1\0\0\xff", "Arrow; save"),
     "stream.jsonl": (b"\xff\xff\xff\xff\x10", "Arrow; save it under a name that ends in .arrow"), "arrow.parquet": (b"ARROW1\0\0\xff", "Arrow; save"),
-    **{f"pointer{ending}": (POINTER, LFS_WAY) for ending in (".parquet", ".arrow", ".txt", ".jsonl", ".jsonl.gz", ".txt.gz")},
+    **{f"pointer{ending}": (LFS_POINTER, LFS_WAY) for ending in (".parquet", ".arrow", ".txt", ".jsonl", ".jsonl.gz", ".txt.gz")},
 }  # fmt: skip
 
 
@@ -269,7 +270,8 @@ def test_other_text_from_a_pipe_is_text(content):
         assert training.count_words(path, column=column) == training.count_words(texts=[content.decode()])
 
 
-def test_standard_input_is_json_lines_if_it_is_declared(main, error, monkeypatch):
+@once
+def test_standard_input_is_json_lines_if_it_is_declared(main, error):
     """-.jsonl is its name in Python. An encoded file shows the texts: their ends, and no braces."""
     lines = LINES.replace(b"text", b"body")
     expected = training.train_bpe(texts=["The ferry", "was late"], vocab_size=262, special_tokens=[END])
@@ -797,10 +799,8 @@ def test_encoding_takes_little_memory(tmp_path):
 
 # --- large real texts, if BPE_CORPORA names a folder -----------------------------------------------------------------
 
-needs_corpora = pytest.mark.skipif(not CORPORA, reason="BPE_CORPORA names no folder with large texts")
 
-
-@needs_corpora
+@pytest.mark.skipif(not CORPORA, reason="BPE_CORPORA names no folder with large texts")
 @only_c
 @pytest.mark.parametrize("name, size", [
     ("zh.txt", 1000), ("languages.txt", 1000), ("code.txt", 32_000), ("novels.txt", 10_000),

@@ -1,10 +1,4 @@
-"""Random patterns: C finds the words that `regex` finds, or parsing.py refuses the pattern and says why.
-
-The short and the long version:
-
-    pytest -q tests/engine/test_patterns.py
-    TRIALS=10000 pytest -q tests/engine/test_patterns.py
-"""
+"""Random patterns, as many as TRIALS: C finds the words that `regex` finds, or parsing.py refuses the pattern and says why."""
 
 import itertools
 import os
@@ -159,13 +153,12 @@ NAMED = {"gpt2": bpe.PATTERNS["gpt2"], "cl100k": TIKTOKEN_CL100K, **{n: bpe.PATT
 
 
 @pytest.mark.parametrize("pattern", [*NAMED.values(), bpe.PATTERNS["cl100k"].replace("{1,3}", "{1,2}"), r"\w+", r"\S+|\s", "."])
-@pytest.mark.parametrize("text", [" " * 10**6 + "x", "\n" + " " * 10**6, "a" * 10**6, "\n " * 10**6, "'" * 10**6, "a'" * 10**6])
+@pytest.mark.parametrize("text", [" " * 2_000_000 + "x", "\n" + " " * 2_000_000, "a" * 2_000_000, "\n " * 10**6, "'" * 2_000_000, "a'" * 10**6])
 def test_time_is_linear(pattern, text):
-    data = (text * 10).encode() if "x" not in text else b" " * 10**7 + b"x"
     words = ENGINE.words((), pattern)
     start = time.process_time()
-    words.scan_all([data])
-    assert time.process_time() - start < 1.5
+    words.scan_all([text.encode()])
+    assert time.process_time() - start < 0.3
 
 
 @pytest.mark.parametrize("pattern", ["a*b|a", r"\w|\s+$|\s", "!+ 1", r"(?:a+b)?a", r"\s*\n\n|\s"])

@@ -28,7 +28,7 @@ import build_ffi
 from bpe_more import engine as in_c
 from bpe_more.patterns import parsing
 from bpe_more.patterns.steps import TIKTOKEN_CL100K
-from test_bpe import FIXTURES, need
+from test_bpe import FIXTURES, naive_split, need
 
 cffi = need("cffi")
 
@@ -119,9 +119,10 @@ def compile_engine(folder, flags, more="", prototypes=""):
     return in_c.Engine(types.SimpleNamespace(ffi=ffi, lib=ffi.dlopen(str(folder / "full.so"))), bpe.PATTERNS, bpe.last_cut)
 
 
-@pytest.fixture(scope="module", params=BUILDS)
-def engine(request, tmp_path_factory):
-    return compile_engine(tmp_path_factory.mktemp(request.param), BUILDS[request.param], RECORDER, PROTOTYPE)
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory):
+    """{name of the build: engine}; each test compares both with the same words, since finding these takes longest."""
+    return {name: compile_engine(tmp_path_factory.mktemp(name), flags, RECORDER, PROTOTYPE) for name, flags in BUILDS.items()}
 
 
 @pytest.fixture(params=PATTERNS)
@@ -143,8 +144,7 @@ def split(pattern, text):
     words = EXPRESSIONS[pattern].findall(text)
     if "".join(words) == text:  # nothing is between them; this takes half the time
         return list(filter(None, words))
-    places = [0, *itertools.chain.from_iterable(match.span() for match in EXPRESSIONS[pattern].finditer(text)), len(text)]
-    return [text[start:end] for start, end in zip(places, places[1:]) if start < end]
+    return naive_split(text, EXPRESSIONS[pattern])
 
 
 def words_of(pattern, texts):
@@ -152,18 +152,18 @@ def words_of(pattern, texts):
     return array.array("I", [len(word.encode()) for text in texts for word in split(pattern, text)])
 
 
-def check(engine, pattern, texts, expected=None):
+def check(engines, pattern, texts, expected=None):
     """All texts have the words that regex finds, however they are scanned; the message names the one that has others."""
     if expected is None:
         expected = words_of(pattern, texts)
     data = [text.encode() for text in texts]
-    for how in (MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER):
-        if scan(engine, pattern, data, how)[:2] == (0, expected):
+    for build, how in itertools.product(engines, (MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER)):
+        if scan(engines[build], pattern, data, how)[:2] == (0, expected):
             continue
         for text in texts:
-            status, words, _ = scan(engine, pattern, [text.encode()], how)
-            assert (status, list(words), text, how) == (0, list(words_of(pattern, [text])), text, how)
-        raise AssertionError(f"differs among other texts only: {texts[:3]}...")
+            status, words, _ = scan(engines[build], pattern, [text.encode()], how)
+            assert (status, list(words), text, build, how) == (0, list(words_of(pattern, [text])), text, build, how)
+        raise AssertionError(f"differs among other texts only, {build}: {texts[:3]}...")
 
 
 # Traps of the patterns, each met: the text, and its words with cl100k and with o200k.
@@ -201,12 +201,12 @@ TRAPS = [
 
 
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: ascii(trap[0]))
-def test_traps(engine, trap):
+def test_traps(engines, trap):
     text, cl100k, o200k = trap
     for name, words in (("cl100k", cl100k), ("o200k", o200k)):
         assert EXPRESSIONS[name].findall(text) == words.split("|")
         longer = [filler + text + end for filler in ("x " * 29, "字" * 20) for end in ("", " ", "b", "!")]
-        check(engine, name, [text, *longer])
+        check(engines, name, [text, *longer])
 
 
 FORMS = ["a%s1%s.%sB", "%s", "ab%scd", "'%s", " %s.", "!%s\n", "1%s2 ", "A%s's", "中%s\u0301B", "\t%s%sA", "\n%s \n%s/", "x'%s't"]
@@ -225,8 +225,8 @@ def code_points(form, pattern):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_code_point_in_each_place(engine, pattern, form):
-    check(engine, pattern, *code_points(form, pattern))
+def test_every_code_point_in_each_place(engines, pattern, form):
+    check(engines, pattern, *code_points(form, pattern))
 
 
 # every class that the patterns know, and the letters of contractions
@@ -242,21 +242,15 @@ SHORT |= dict.fromkeys(["llama3", "qwen2", *CUSTOM], SHORT["cl100k"])
 ALPHABETS |= dict.fromkeys(CUSTOM, ALPHABETS["o200k"])
 
 
-@functools.cache
-def short_strings(pattern):
+def test_all_short_strings(engines, pattern):
     letters, rng = ALPHABETS[pattern], random.Random(5)
     texts = ["".join(s) for length in (1, 2, 3) for s in itertools.product(letters, repeat=length)]
     texts += ["".join(s) for s in itertools.product(SHORT[pattern], repeat=4)]
-    texts += ["".join(rng.choices(letters, k=5)) for _ in range(10 * TRIALS)]
-    return texts, words_of(pattern, texts)
-
-
-def test_all_short_strings(engine, pattern):
-    check(engine, pattern, *short_strings(pattern))
+    check(engines, pattern, texts + ["".join(rng.choices(letters, k=5)) for _ in range(10 * TRIALS)])
     for length in (4, 5) if WHOLE else ():
-        strings = map("".join, itertools.product(ALPHABETS[pattern], repeat=length))
+        strings = map("".join, itertools.product(letters, repeat=length))
         while part := list(itertools.islice(strings, 200_000)):
-            check(engine, pattern, part)
+            check(engines, pattern, part)
 
 
 PARTS = [
@@ -274,39 +268,39 @@ def random_text(rng):
     return "".join(rng.choices(parts, k=rng.randint(1, 60)))
 
 
-def test_random_texts(engine, pattern):
+def test_random_texts(engines, pattern):
     rng = random.Random(11)
     for _ in range(0, TRIALS, 500):
-        check(engine, pattern, [random_text(rng) for _ in range(500)])
+        check(engines, pattern, [random_text(rng) for _ in range(500)])
 
 
-def test_random_characters_of_all_classes(engine, pattern):
+def test_random_characters_of_all_classes(engines, pattern):
     rng = random.Random(12)
     letters = ALPHABETS[pattern]
     for _ in range(0, TRIALS, 500):
         texts = ["".join(rng.choices(letters, k=rng.randint(1, 150))) for _ in range(500)]
         few = ["".join(rng.choices(rng.sample(letters, 4), k=rng.randint(1, 150))) for _ in range(500)]
-        check(engine, pattern, texts + few)
+        check(engines, pattern, texts + few)
 
 
-def test_words_that_end_where_windows_end(engine, pattern):
+def test_words_that_end_where_windows_end(engines, pattern):
     """Runs of each class that end at every place around the borders of one, two and three windows."""
     runs = ["x", "X", "1", " ", "\n", "!", "/", "'", "é", "字", "\u0301", "\u3000", "\u0663", "😀", "xX"]
     behind, texts = ["", "a", "B", " a", "'s", "\n", "!", "7", "字"], []
     for run in runs:
         sizes = {size // len(run.encode()) for border in (64, 128, 192) for size in range(border - 5, border + 6)}
         texts += [before + run * size + end for size in sizes for before in ("", "a", "!", " ") for end in behind]
-    check(engine, pattern, texts)
+    check(engines, pattern, texts)
 
 
-def test_contractions_and_spaces_at_the_borders_of_windows(engine, pattern):
+def test_contractions_and_spaces_at_the_borders_of_windows(engines, pattern):
     pieces = ["don't", "x'LL", "y'ſz", "a's't", " \n  b", "!\n/c", "1234", "中AB", "e\u0301", "❤\ufe0f", "aB", " 字"]
     pieces += ["\u3000 a", "!\r\n "]
     before = [" " * (size % 3) + "wo rd" * (size // 5) + "v" * (size % 5) for size in range(48, 72)]
-    check(engine, pattern, list(map("".join, itertools.product(before, pieces, ("", " next", "X")))))
+    check(engines, pattern, list(map("".join, itertools.product(before, pieces, ("", " next", "X")))))
 
 
-def test_bytes_that_are_not_utf8_are_found_where_python_finds_them(engine, pattern):
+def test_bytes_that_are_not_utf8_are_found_where_python_finds_them(engines, pattern):
     rng = random.Random(13)
     wrong = [b"\xff", b"\xc3", b"\xe4\xb8", b"\xe4\xb8x", b"\xed\xa0\x80", b"\xf0\x9f\x98", b"\xc0\xaf", b"\x80", b"\xe5"]
     wrong += [b"\xf4\x90\x80\x80", b"\xe0\x80\x80"]
@@ -317,42 +311,45 @@ def test_bytes_that_are_not_utf8_are_found_where_python_finds_them(engine, patte
             data.decode()
             continue
         except UnicodeDecodeError as error:
-            for texts, how in (([data], MEMORY_ENDS), ([data, b"abc\x80" * 30], TEXT_FOLLOWS)):
+            cases = ([data], MEMORY_ENDS), ([data, b"abc\x80" * 30], TEXT_FOLLOWS)
+            for (build, engine), (texts, how) in itertools.product(engines.items(), cases):
                 status, _, bad = scan(engine, pattern, texts, how)
-                assert (status, bad) == (engine.lib.BPE_BAD_UTF8, error.start), data
+                assert (status, bad) == (engine.lib.BPE_BAD_UTF8, error.start), (data, build)
 
 
-def test_random_bytes_are_utf8_where_python_says_so(engine, pattern):
-    rng = random.Random(14)
+def test_random_bytes_are_utf8_where_python_says_so(engines, pattern):
+    rng, bad_utf8 = random.Random(14), engines["default"].lib.BPE_BAD_UTF8
     leads = bytes.fromhex("41 20 0A 80 BF C2 DF E0 E4 E5 E9 ED EF F0 F4 F5 B8 B7 A0 9F")
     for _ in range(10 * TRIALS):
         data = b"z" * rng.choice([0, 0, 58, 61]) + bytes(rng.choices(leads, k=rng.randint(1, 8)))
         try:
             expected = (0, list(words_of(pattern, [data.decode()])))
         except UnicodeDecodeError as error:
-            expected = (engine.lib.BPE_BAD_UTF8, error.start)
-        status, words, bad = scan(engine, pattern, [data], MEMORY_ENDS)
-        assert (status, bad if status else list(words)) == expected, data
+            expected = (bad_utf8, error.start)
+        for build, engine in engines.items():
+            status, words, bad = scan(engine, pattern, [data], MEMORY_ENDS)
+            assert (status, bad if status else list(words)) == expected, (data, build)
 
 
-def counts(engine, pattern, data, special_tokens=()):
-    """The counts of the words, as training takes them."""
-    words = engine.words(special_tokens, pattern)
-    words.scan_all([data])
-    return {word.decode(): count for word, count in words.copy().items()}
+def check_counts(engines, pattern, data, special_tokens, expected):
+    """The counts of the words, as training takes them, are as expected."""
+    for build, engine in engines.items():
+        words = engine.words(special_tokens, pattern)
+        words.scan_all([data])
+        assert {word.decode(): count for word, count in words.copy().items()} == expected, build
 
 
 @pytest.mark.parametrize("special_tokens", [["<|endoftext|>"], ["<|", "<|<|"], ["字", " 's"], ["aa", "a "], ["\n\n", "\u3000"]])
-def test_special_tokens_are_walls(engine, pattern, special_tokens):
+def test_special_tokens_are_walls(engines, pattern, special_tokens):
     rng = random.Random(15)
     for _ in range(TRIALS // 10):
         text = "".join(rng.choices(rng.sample(PARTS, 8) + 2 * special_tokens, k=rng.randint(1, 200)))
         pieces = bpe.special_token_finder(tuple(special_tokens)).split(text)
         expected = collections.Counter(word for piece in pieces[::2] for word in split(pattern, piece))
-        assert counts(engine, pattern, text.encode(), special_tokens) == expected
+        check_counts(engines, pattern, text.encode(), special_tokens, expected)
 
 
-def test_counts_of_real_texts(engine, pattern):
+def test_counts_of_real_texts(engines, pattern):
     folder = pathlib.Path(os.environ.get("BPE_CORPORA") or FIXTURES)
     files = sorted(folder.glob("*.txt"))
     assert files
@@ -361,7 +358,7 @@ def test_counts_of_real_texts(engine, pattern):
         if not WHOLE:
             data = data[: 1 << 19].decode(errors="ignore").encode()
         expected = collections.Counter(split(pattern, data.decode()))
-        assert counts(engine, pattern, data) == expected, path.name
+        check_counts(engines, pattern, data, (), expected)
 
 
 def test_classes_are_those_of_regex(pattern):

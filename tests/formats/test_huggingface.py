@@ -10,6 +10,7 @@ import os
 import pickle
 import random
 import shutil
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -40,6 +41,8 @@ from shared import (
     MANY,
     contents,
     edit,
+    ids_in_file,
+    once,
     only_c,
     only_python,
     read_ids,
@@ -180,11 +183,18 @@ def test_half_of_a_surrogate_pair_is_refused_at_load(words_txt, entry):
         assert json.loads(Path("other/tokenizer.json").read_text(encoding="utf-8"))[entry] == {"x": ["😀"]}
 
 
+@functools.cache
+def saved(size):
+    """The tokenizer.json of a model with one special token."""
+    with tempfile.TemporaryDirectory() as folder:
+        Tokenizer(*trained(size), [END]).save(folder)
+        return Path(folder, "tokenizer.json").read_bytes()
 
-def changed(folder, change):
-    """Change the contents of a folder's tokenizer.json, a nested dict, with a function; returns its path."""
+
+def changed(folder, change, size=600):
+    """Change a folder's tokenizer.json, or that of a model if it has none, with a function of its contents; returns its path."""
     path = Path(folder) / "tokenizer.json"
-    content = json.loads(path.read_bytes())
+    content = json.loads(path.read_bytes() if path.exists() else saved(size))
     change(content)
     path.write_text(json.dumps(content, ensure_ascii=False, indent=2), encoding="utf-8")
     return path
@@ -265,11 +275,9 @@ LOADED = {  # what other tools write that Tokenizer does as well
 
 @pytest.mark.parametrize("ignoring_merges", [False, True])
 def test_a_name_with_other_characters_than_those_of_bytes_is_never_found(tmp_path, engine, ignoring_merges):
-    Tokenizer(*trained(300), [END]).save(tmp_path)
-    content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
-    content["model"] |= {"vocab": {**content["model"]["vocab"], "中": 300}, "ignore_merges": ignoring_merges}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-    expected = need("tokenizers").Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("中 the 中").ids
+    changed(tmp_path, with_change("model", "vocab", "中", 300), 300)
+    path = changed(tmp_path, with_change("model", "ignore_merges", ignoring_merges))
+    expected = need("tokenizers").Tokenizer.from_file(str(path)).encode("中 the 中").ids
     assert 300 not in expected and Tokenizer.load(tmp_path).encode("中 the 中") == expected
 
 
@@ -299,18 +307,17 @@ def test_a_tokenizer_json_of_other_tools_loads_and_gives_the_same_ids(tmp_path, 
 
 @only_python
 def test_entries_may_be_missing_if_no_id_depends_on_them(tmp_path):
-    tokenizers = need("tokenizers")
-    tokenizer = Tokenizer(*trained(600), [END])
+    tokenizers, text = need("tokenizers"), PART[:3000]
     for number, entry in enumerate(["decoder", "added_tokens", "normalizer", "post_processor", "truncation", "padding"]):
-        for change in (lambda content: content.__setitem__(entry, None), lambda content: content.pop(entry)):  # noqa: B023
-            tokenizer.save(tmp_path)
+        for change in (with_change(entry, None), operator.methodcaller("pop", entry)):
             path = changed(tmp_path, change)
             loaded = Tokenizer.load(path)
             assert loaded.special_tokens == ((END,) if entry != "added_tokens" else ())
-            assert loaded.decode(loaded.encode(PART)) == PART
+            assert loaded.decode(loaded.encode(text)) == text
             if number < 2:
-                path.write_text(json.dumps({**json.loads(path.read_bytes()), entry: [] if number else None}))
-                assert loaded.encode(PART) == tokenizers.Tokenizer.from_file(str(path)).encode(PART).ids
+                changed(tmp_path, with_change(entry, [] if number else None))
+                assert loaded.encode(text) == tokenizers.Tokenizer.from_file(str(path)).encode(text).ids
+            path.unlink()
 
 
 @only_python
@@ -328,18 +335,9 @@ def test_an_expression_that_tokenizers_reads_differently_is_an_error_unless_the_
 
 
 @only_python
-def test_a_tokenizer_json_with_nested_groups_says_so(tmp_path):
-    Tokenizer(*trained(300)).save(tmp_path)
-    path = changed(tmp_path, with_change("pre_tokenizer", "pretokenizers", 0, "pattern", "Regex", "(?:" * 400 + "a" + ")" * 400))
-    with pytest.raises(ValueError, match="more than 50 nested groups and sets"):
-        Tokenizer.load(path)
-
-
-@only_python
 def test_a_token_that_no_program_finds_in_text_is_kept_beside_the_one_with_its_bytes(tmp_path):
     """The package cute_tokenizer has 2,602 such: characters, not bytes in printable characters."""
     tokenizers, name = need("tokenizers"), "今"
-    Tokenizer(*trained(600), [END]).save(tmp_path)
     path = changed(tmp_path, lambda content: content["model"]["vocab"].update({name: 601, bpe.to_printable(name.encode()): 600}))
     theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), Tokenizer.load(path)
     text = f"{PART}{name}{END}今天"
@@ -387,7 +385,7 @@ def test_a_model_of_the_kinds_that_people_have_gives_their_ids(tmp_path, cut, ki
     path = tmp_path / "tokenizer.json"
     path.write_text(foreign(kind), encoding="utf-8")
     theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), Tokenizer.load(path)
-    texts = [*texts_with_traps(kind, MANY, tokenizer.special_tokens), PART]
+    texts = [*texts_with_traps(kind, MANY, tokenizer.special_tokens), PART[:5000]]
     expected = [ids.ids for ids in theirs.encode_batch(texts, add_special_tokens=False)]
     assert [tokenizer.encode(text) for text in texts] == expected
     assert tokenizer.encode_batch(texts) == expected
@@ -396,10 +394,8 @@ def test_a_model_of_the_kinds_that_people_have_gives_their_ids(tmp_path, cut, ki
     rng, cut_small = random.Random(1), cut(300, 200)
     for text, ids in zip(texts[::5], expected[::5]):
         assert list(tokenizer.encode_iterable(split_anywhere(rng, text))) == ids
-    whole = "".join(texts[:300])
-    (tmp_path / "text.txt").write_bytes(whole.encode())
-    tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "ids.npy", workers=1)
-    assert read_ids(tmp_path / "ids.npy")[1] == theirs.encode(whole, add_special_tokens=False).ids, cut_small
+    whole = "".join(texts[:60])
+    assert ids_in_file(tokenizer, whole, tmp_path) == theirs.encode(whole, add_special_tokens=False).ids, cut_small
     assert list(tokenizer.encode_iterable(split_anywhere(rng, whole))) == tokenizer.encode(whole)
 
     tokenizer.save(tmp_path / "again")
@@ -413,7 +409,7 @@ def test_a_model_of_the_kinds_that_people_have_gives_their_ids(tmp_path, cut, ki
     content, saved = json.loads(foreign(kind)), json.loads((tmp_path / "again/tokenizer.json").read_bytes())
     assert (saved["post_processor"], saved["truncation"]) == (content["post_processor"], content["truncation"])
     # text that is not trusted: no id of a special token that is not a word of the vocabulary too
-    ordinary = {token_id for text in texts for token_id in tokenizer.encode_ordinary(text)}
+    ordinary = {token_id for text in texts[::3] for token_id in tokenizer.encode_ordinary(text)}
     assert not ordinary & set(tokenizer.special_ids.values())
 
 
@@ -476,7 +472,7 @@ def test_settings_that_transformers_could_not_read_are_replaced(tmp_path):
     tokenizer, path = Tokenizer(*trained(300), [END]), tmp_path / "tokenizer_config.json"
     tokenizer.save(tmp_path)
     ours = path.read_text()
-    for damaged in ('{"a": ' * 100_000 + "1" + "}" * 100_000, '{"x": "\\ud800"}', '{"eos_token": "\\ud800"}', "5", '"x"', "[[1, 2]]"):
+    for damaged in ('{"a": ' * 100_000 + "1" + "}" * 100_000, '{"x": "\\ud800"}', '{"eos_token": "\\ud800"}', "5", '"x"', "[[1, 2]]", "", "[1]", "nothing"):
         for name in TRANSFORMERS_FILES:
             (tmp_path / name).write_text(damaged)
         tokenizer.save(tmp_path)
@@ -581,8 +577,6 @@ def test_a_special_token_may_have_any_name_that_no_other_token_has_in_files(tmp_
         for changed in (old.with_special_tokens([name]), old.rename_special_tokens({END: name})):
             with pytest.raises(ValueError, match=f"special token '{name}' can't be saved: it looks like bytes"):
                 changed.save(tmp_path)
-        with pytest.raises(ValueError, match=f"special token '{name}' can't be saved: it looks like bytes"):
-            Tokenizer.train("nowhere.txt", 600, [name])
 
 
 def lacking(content, names):
@@ -717,9 +711,7 @@ def test_the_rules_of_other_programs_go_together(tmp_path, monkeypatch, cut, see
     assert [Tokenizer.load(path).encode(text) for text in texts[:20]] == expected[:20]
     cut(100)
     whole = "".join(texts)
-    (tmp_path / "text.txt").write_bytes(whole.encode())
-    tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "ids.npy", workers=1)
-    assert read_ids(tmp_path / "ids.npy")[1] == theirs.encode(whole, add_special_tokens=False).ids == tokenizer.encode(whole)
+    assert ids_in_file(tokenizer, whole, tmp_path) == theirs.encode(whole, add_special_tokens=False).ids == tokenizer.encode(whole)
 
 
 @only_python
@@ -750,32 +742,6 @@ def test_everything_that_is_not_supported_is_said_at_once_in_300_characters(tmp_
         Tokenizer.load(tmp_path)
 
 
-@only_python
-@pytest.mark.parametrize("entry, value, text", [
-    ("pre_tokenizer", None, "pre_tokenizer = null is not supported"),
-    ("pre_tokenizer", {"type": "Sequence", "pretokenizers": []}, r'pre_tokenizer = .*"pretokenizers": \[\]} is not supported'),
-    ("pre_tokenizer", {"type": "Metaspace"}, 'pre_tokenizer.pretokenizers.0.type = "Metaspace" is not supported'),
-    ("version", "2.0", 'version = "2.0" is not supported'),
-    ("model", {"type": "Unigram", "vocab": [["a", 0.0]]},
-     'this is a SentencePiece model, not byte-level BPE: model.type = "Unigram" is not supported'),
-    ("normalizer", {"type": "NFD"}, 'normalizer.type = "NFD" is not supported'),
-    ("normalizer", {"type": "NFC"}, r"added_tokens\.0\.single_word = true is not supported"),
-    ("normalizer", {"type": "NFC"}, "the normalized added token .* is not in NFC"),
-    *[("post_processor", {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|begin|>", "type_id": 0}}, *texts],
-                          "pair": [], "special_tokens": {}}, "a template of .* is not supported: text A must be in it once")
-      for texts in ([], [{"Sequence": {"id": "A", "type_id": 0}}] * 2, [{"Sequence": {"id": "B", "type_id": 0}}])],
-])  # fmt: skip
-def test_an_entry_that_is_not_supported_is_named_with_its_value(tmp_path, entry, value, text):
-    content = {**json.loads(foreign("Llama 3")), entry: value}
-    flag = text.split(".")[2].split(" ")[0].rstrip("\\") if text.startswith("added") else ""
-    content["added_tokens"][0].update({flag: True} if flag else {})
-    if "not in NFC" in text:
-        content["added_tokens"][0].update(content="e\u0301e", normalized=True)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=rf"tokenizer\.json: {text}[^;]*$"):
-        Tokenizer.load(tmp_path)
-
-
 PRETOKENIZERS = r"pre_tokenizer\.pretokenizers\."
 
 
@@ -789,8 +755,22 @@ def with_a_repeated_merge(content):
     content["model"]["ignore_merges"] = True
 
 
-REFUSED = [
-    (with_change("normalizer", {"type": "NFD"}), r'normalizer\.type = "NFD" is not supported'),
+def with_a_token_that_is_not_in_nfc(content):
+    content["normalizer"] = {"type": "NFC"}
+    with_token("e\u0301e", normalized=True)(content)
+
+
+REFUSED = [  # [^;]*$: no other reason is given
+    (with_change("normalizer", {"type": "NFD"}), r'normalizer\.type = "NFD" is not supported[^;]*$'),
+    (with_a_token_that_is_not_in_nfc, "the normalized added token .* is not in NFC[^;]*$"),
+    *[(with_change("post_processor", {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": END, "type_id": 0}}, *texts],
+                                      "pair": [], "special_tokens": {}}), "a template of .* is not supported: text A must be in it once[^;]*$")
+      for texts in ([], [{"Sequence": {"id": "A", "type_id": 0}}] * 2, [{"Sequence": {"id": "B", "type_id": 0}}])],
+    (with_change("version", "2.0"), 'version = "2.0" is not supported[^;]*$'),
+    (with_change("pre_tokenizer", None), "pre_tokenizer = null is not supported[^;]*$"),
+    (with_change("pre_tokenizer", "pretokenizers", []), r'pre_tokenizer = .*"pretokenizers": \[\]} is not supported[^;]*$'),
+    (with_change("pre_tokenizer", {"type": "Metaspace"}), 'pre_tokenizer.pretokenizers.0.type = "Metaspace" is not supported[^;]*$'),
+    (with_change("pre_tokenizer", "pretokenizers", 0, "pattern", "Regex", "(?:" * 400 + "a" + ")" * 400), "more than 50 nested groups and sets"),
     (with_a_repeated_merge, r"merge 1 .*\(b'.*', b'.*'\), repeats an earlier one"),
     (with_change("model", "byte_fallback", True), r"model\.byte_fallback = true is not supported"),
     (with_change("model", "dropout", 0.1), r"model\.dropout = 0\.1 is not supported"),
@@ -798,13 +778,13 @@ REFUSED = [
     (with_change("model", "end_of_word_suffix", "</w>"), r'model\.end_of_word_suffix = "</w>" is not supported'),
     (with_unknown_bytes, r"model\.unk_token = .* is for bytes without a token \(1, such as b'a'\): set it to null, .*or add them"),
     (with_change("model", "type", "WordPiece"), "WordPiece"),
-    (with_change("model", {"type": "Unigram", "vocab": [["a", 0.0]]}), "Unigram|not a byte-level"),
+    (with_change("model", {"type": "Unigram", "vocab": [["a", 0.0]]}),
+     'this is a SentencePiece model, not byte-level BPE: model.type = "Unigram" is not supported[^;]*$'),
     (with_change("model", "something_new", 7), r"model\.something_new = 7 is not supported"),
     (with_change("something_new", {"a": [1]}), r"something_new.* is not supported"),
     (with_change("pre_tokenizer", "pretokenizers", 1, "add_prefix_space", True),
      PRETOKENIZERS + "1.add_prefix_space = true is not supported"),
     (lambda content: content["pre_tokenizer"]["pretokenizers"].pop(), "pre_tokenizer"),
-    (lambda content: content["pre_tokenizer"]["pretokenizers"].clear(), "pre_tokenizer|not a byte-level"),
     (with_change("pre_tokenizer", {"type": "Whitespace"}), "pre_tokenizer"),
     (with_change("pre_tokenizer", "pretokenizers", 0, "invert", True), PRETOKENIZERS + "0.invert = true is not supp"),
     (with_change("pre_tokenizer", "pretokenizers", 0, "behavior", "Removed"), PRETOKENIZERS + '0.behavior = "Removed"'),
@@ -819,7 +799,7 @@ REFUSED = [
     (with_change("model", "vocab", "a", 2**32), "vocab maps ids from 0 to 4294967294 to bytes, not 4294967296 to b'a'"),
     (with_change("model", "vocab", "a", "7"), "vocab maps ids from 0 to 4294967294 to bytes, not '7' to b'a'"),
     (with_change("decoder", {"type": "WordPiece", "prefix": "##", "cleanup": True}), "decoder"),
-    (with_token("<x>", single_word=True), r"added_tokens\.1\.single_word = true is not supported"),
+    (with_token("<x>", single_word=True), r"added_tokens\.1\.single_word = true is not supported[^;]*$"),
     (lambda content: [with_token(text, id=id, lstrip=True, rstrip=True)(content) for id, text in ((600, "<x>"), (601, " \n"))],
      r"the added token ' \\n' is whitespace and has lstrip, and another has rstrip"),
     *[(with_token(text, normalized=True), "overlaps another, and only one is normalized")
@@ -838,30 +818,17 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@only_python
+@once
 @pytest.mark.parametrize("change, text", REFUSED)
-def test_a_tokenizer_json_with_more_than_tokenizer_does_is_an_error_that_names_it(tmp_path, change, text):
-    Tokenizer(*trained(600), [END]).save(tmp_path)
-    path = changed(tmp_path, change)
-    for place in (path, tmp_path):
-        with pytest.raises(ValueError, match=rf"(?s){regex.escape(str(tmp_path))}.*({text})"):
+def test_a_tokenizer_json_with_more_than_tokenizer_does_is_an_error_that_names_it(tmp_path, monkeypatch, change, text):
+    path, told = changed(tmp_path, change), []
+    for place in (path, tmp_path, path):
+        with pytest.raises(ValueError, match=rf"(?s){regex.escape(str(tmp_path))}.*({text})") as caught:
             Tokenizer.load(place)
-
-
-@only_c
-def test_what_is_refused_has_the_same_error_with_c_and_without(tmp_path, monkeypatch):
-    tokenizer = Tokenizer(*trained(600), [END])
-
-    def errors():
-        for change, _ in REFUSED:
-            tokenizer.save(tmp_path)
-            with pytest.raises(ValueError) as caught:
-                Tokenizer.load(changed(tmp_path, change))
-            yield str(caught.value)
-
-    with_c = list(errors())
-    without_engine(monkeypatch)
-    assert list(errors()) == with_c
+        told.append(str(caught.value))
+        if place == tmp_path:
+            without_engine(monkeypatch)
+    assert told[0] == told[2]
 
 
 @only_python
@@ -875,7 +842,6 @@ def test_what_is_refused_has_the_same_error_with_c_and_without(tmp_path, monkeyp
 ])  # fmt: skip
 def test_a_refusal_is_one_short_line_even_for_huge_entries(tmp_path, change, text):
     """A key of 20,000 characters over 20,000 values took 7 s and 780 MB, and the message repeated the key."""
-    Tokenizer(*trained(600), [END]).save(tmp_path)
     path = changed(tmp_path, change)
     start = time.process_time()
     with pytest.raises(ValueError, match=text) as caught:

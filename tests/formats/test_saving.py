@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import random
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,19 @@ from bpe_more import training
 from bpe_more.formats import gpt2
 from bpe_more.patterns.steps import TIKTOKEN_CL100K
 from bpe_more.tokenizer import Tokenizer
-from shared import CORPORA, KNOWN, MODELS, contents, edit, load_elsewhere, only_c, only_python, train_and_save, trained
+from shared import (
+    CORPORA,
+    KNOWN,
+    MODELS,
+    contents,
+    edit,
+    least_seconds,
+    load_elsewhere,
+    only_c,
+    only_python,
+    train_and_save,
+    trained,
+)
 from test_bpe import END, FIXTURE, PART, TEXTS, TRICKY, files_of, naive_files, need, random_text, with_merges
 
 
@@ -108,20 +119,6 @@ def test_the_expressions_of_tiktoken_have_our_names(monkeypatch):
     for name in ("cl100k", "o200k"):
         expression = getattr(theirs, f"{name}_base")()["pat_str"]
         assert Tokenizer({0: b"a"}, [], pattern=expression).pattern == name
-
-
-@only_python
-def test_roles_in_an_existing_tokenizer_config_are_kept(tmp_path):
-    tokenizer, path = Tokenizer(*trained(300), [END]), tmp_path / "tokenizer_config.json"
-    tokenizer.save(tmp_path)
-    ours = json.loads(path.read_text())
-    path.write_text(json.dumps({"eos_token": END, "tokenizer_class": "GPT2TokenizerFast"}))
-    tokenizer.save(tmp_path)
-    assert json.loads(path.read_text()) == {**ours, "eos_token": END}  # GPT-2's class would bring its own pattern
-    for damaged in ("", "[1]", "nothing"):
-        path.write_text(damaged)
-        tokenizer.save(tmp_path)
-        assert json.loads(path.read_text()) == ours
 
 
 @only_python
@@ -296,30 +293,20 @@ def test_transformers_loads_a_folder_and_writes_one_that_loads(tmp_path, pattern
 def test_a_model_of_32000_tokens_loads_in_less_than_half_a_second(tmp_path):
     pairs = [(bytes([left]), bytes([right])) for left in range(124) for right in range(256)]
     Tokenizer(with_merges(pairs), pairs).save(tmp_path)
-    times = []
-    for _ in range(3):
-        start = time.process_time()
-        assert len(Tokenizer.load(tmp_path)) == 32_000
-        times.append(time.process_time() - start)
-    assert min(times) < 0.5
+    assert len(Tokenizer.load(tmp_path)) == 32_000
+    assert least_seconds(Tokenizer.load, tmp_path) < 0.5
 
 
 @only_python
 def test_40000_added_tokens_load_in_linear_time_and_less_than_four_times_that_of_tokenizers(tmp_path):
     """It takes twice as long; 3.4 to 5.1 times when each was written as JSON again to find equal ones."""
-    tokenizers = need("tokenizers")
-    ours, theirs = {}, []
+    tokenizers, ours = need("tokenizers"), {}
     for n in (10_000, 40_000):
         Tokenizer(*trained(300), [f"<{number}>" for number in range(n)]).save(tmp_path / str(n))
-    for _ in range(3):
-        for n in (10_000, 40_000):
-            start = time.process_time()
-            assert len(Tokenizer.load(tmp_path / str(n)).special_tokens) == n
-            ours.setdefault(n, []).append(time.process_time() - start)
-        start = time.process_time()
-        tokenizers.Tokenizer.from_file(str(tmp_path / "40000" / "tokenizer.json"))
-        theirs.append(time.process_time() - start)
-    assert min(ours[40_000]) < 10 * min(ours[10_000]) and min(ours[40_000]) < 4 * min(theirs)
+        assert len(Tokenizer.load(tmp_path / str(n)).special_tokens) == n
+        ours[n] = least_seconds(Tokenizer.load, tmp_path / str(n))
+    theirs = least_seconds(tokenizers.Tokenizer.from_file, str(tmp_path / "40000" / "tokenizer.json"))
+    assert ours[40_000] < 10 * ours[10_000] and ours[40_000] < 4 * theirs
 
 
 @only_python

@@ -13,11 +13,12 @@ import regex
 from compare import texts_for
 
 import bpe
+from bpe_more import training
 from bpe_more.formats import kinds
 from bpe_more.formats.tiktoken import read_tiktoken
 from bpe_more.tokenizer import Tokenizer
 from shared import trained
-from test_bpe import END, FIXTURE, PART, need
+from test_bpe import END, FIXTURE, PART, naive_encoder, need
 
 HERE = Path(__file__).resolve().parents[2]
 MISTRAL = (HERE / "docs/compatibility.md").read_text(encoding="utf-8").split("each digit is a word.\n\n    ")[1].split("\n")[0]
@@ -96,66 +97,25 @@ def test_the_ranks_of_rustbpe_have_its_ids():
     assert [ours.encode(text) for text in texts()] == [theirs.encode(text) for text in texts()]
 
 
+WHOLE = r"[\s\S]+"
 MINBPE_GPT4 = r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"""
-
-
-def replaced(ids, pair, new_id):
-    result = []
-    for number in ids:
-        if result and (result[-1], number) == pair:
-            result[-1] = new_id
-        else:
-            result.append(number)
-    return result
-
-
-class Minbpe:
-    """What minbpe does, from its lecture: merges of ids, the most frequent first, and the lowest one when it encodes."""
-
-    def __init__(self, pattern):
-        self.pattern, self.merges = pattern, {}
-
-    def words(self, text):
-        return [list(word.encode()) for word in (regex.findall(self.pattern, text) if self.pattern else [text])]
-
-    def train(self, text, size):
-        words = self.words(text)
-        for new_id in range(256, size):
-            counts = {}
-            for word in words:
-                for pair in zip(word, word[1:]):
-                    counts[pair] = counts.get(pair, 0) + 1
-            pair = max(counts, key=counts.get)
-            words = [replaced(word, pair, new_id) for word in words]
-            self.merges[pair] = new_id
-
-    def encode(self, text):
-        ids = []
-        for word in self.words(text):
-            while len(word) > 1:
-                pair = min(zip(word, word[1:]), key=lambda pair: self.merges.get(pair, 10**9))
-                if pair not in self.merges:
-                    break
-                word = replaced(word, pair, self.merges[pair])
-            ids += word
-        return ids
-
-    def save(self, path, special_tokens):
-        lines = ["minbpe v1", self.pattern, str(len(special_tokens)), *(f"{text} {token_id}" for text, token_id in special_tokens.items())]
-        path.write_text("\n".join([*lines, *(f"{left} {right}" for left, right in self.merges), ""]), encoding="utf-8", newline="")
 
 
 @pytest.mark.parametrize("pattern", ["", MINBPE_GPT4, bpe.GPT2, r"[a-z]+|\d"])
 def test_a_model_of_minbpe_has_its_ids(tmp_path, pattern):
-    theirs, specials = Minbpe(pattern), {"<|endoftext|>": 100257, "<|fim|>": 100258}
-    theirs.train(PART[:20_000], 320)
-    theirs.save(tmp_path / "mine.model", specials)
+    """Its words are the matches alone, or the whole text; its file has the ids of each merge, which makes the next id."""
+    vocab, merges = training.train_bpe(texts=[PART], vocab_size=320, pattern=pattern or WHOLE)
+    ids, specials = {token: token_id for token_id, token in vocab.items()}, {"<|endoftext|>": 100257, "<|fim|>": 100258}
+    lines = ["minbpe v1", pattern, "2", *(f"{text} {token_id}" for text, token_id in specials.items())]
+    lines += [f"{ids[left]} {ids[right]}" for left, right in merges]
+    (tmp_path / "mine.model").write_text("\n".join([*lines, ""]), encoding="utf-8", newline="")
+    encode_word, few = naive_encoder(vocab, merges, pattern=WHOLE), [*texts()[::12], PART[:500]]
+    expected = [[token_id for word in regex.findall(pattern or WHOLE, text) for token_id in encode_word(word)] for text in few]
     ours = Tokenizer.load(tmp_path / "mine.model")
-    few = [*texts()[::6], PART[:500]]
-    assert [ours.encode_ordinary(text) for text in few] == [theirs.encode(text) for text in few]
+    assert [ours.encode_ordinary(text) for text in few] == expected
     assert ours.special_ids == specials and ours.encode("a<|fim|>") == [97, 100258]
     ours.save(tmp_path)
-    assert [Tokenizer.load(tmp_path).encode_ordinary(text) for text in few] == [theirs.encode(text) for text in few]
+    assert [Tokenizer.load(tmp_path).encode_ordinary(text) for text in few] == expected
     (tmp_path / "mine.model").write_bytes((tmp_path / "mine.model").read_bytes().replace(b"\n", b"\r\n"))
     assert Tokenizer.load(tmp_path / "mine.model").vocab == ours.vocab
 

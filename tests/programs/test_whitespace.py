@@ -12,7 +12,7 @@ from bpe_more.patterns import steps
 from bpe_more.patterns.steps import WHITESPACE, SpecialTokens
 from bpe_more.tokenizer import Tokenizer
 from foreign import BYTE_LEVEL, OWN_PATTERN, foreign, split_at
-from shared import MANY, read_ids
+from shared import MANY, ids_in_file, read_ids
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -69,10 +69,8 @@ def test_random_models_and_cuts_give_the_ids_of_the_package(tmp_path, monkeypatc
     assert list(ours.encode_iterable(text[at : at + size] for at in range(0, len(text), size))) == whole
     cuts = arrays.parts_of_text(text, ours.pattern, ours.options.special_tokens)
     assert [token_id for start, end in cuts for token_id in ours.encode(text[start:end])] == whole
-    (tmp_path / "text.txt").write_bytes(text.encode())
     for engine in ("auto", "python"):
-        ours.encode_files(tmp_path / "text.txt", tmp_path / "ids.npy", workers=1, engine=engine)
-        assert read_ids(tmp_path / "ids.npy")[1] == whole
+        assert ids_in_file(ours, text, tmp_path, engine=engine) == whole
 
 
 def test_the_whitespace_that_goes_is_that_of_the_package():

@@ -1,8 +1,9 @@
-"""Tasks in threads or processes of this machine: results come in order, and Ctrl-C ends them at any time.
+"""One function that does a task for many items on all cores, and gives the results in order.
 
-If the system refuses a pool, this thread runs the tasks: the result is the same. The engine in C uses this file, too.
+Work in C takes threads, work in Python takes processes, which bpe.py feeds. A system may refuse some of them, or all:
+then this thread does the work, with the same results. Ctrl-C, or an error of the caller, ends them at any time.
 
-Gives: run_tasks(), in_threads(), count_cores(); pools for the cluster's local engine.
+Gives: in_order(), count_cores(), MOST_WORKERS; outcomes_of_processes(), for the cluster's local engine.
 Uses: errors.
 """
 
@@ -17,51 +18,146 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from bpe_more.errors import all_delayed
 
-if TYPE_CHECKING:
-    import concurrent.futures
-
 T = TypeVar("T")
+Outcome = tuple[Any, Exception | None]  # the result of a task, and its error
+
+MOST_WORKERS = 61  # on Windows, a process can't wait for more
 
 
-MOST_WORKERS = 61  # on Windows, a pool of processes can't be larger
+def in_order(task: Callable[[Any], T], items: Iterator[Any], most_workers: int,
+             in_threads: bool = True) -> Generator[T, None, None]:
+    """Yield task(item) for each item, in order, from at most most_workers threads or processes.
 
-
-def run_tasks(task: Callable[[Any], T], slices: Iterator[Any], in_threads: bool,
-              most_workers: int) -> Generator[tuple[Any, T], None, None]:
-    """Yield (slice, task(slice)) in order, from at most most_workers threads or processes."""
-    first_slices = list(itertools.islice(slices, min(most_workers, 2)))  # with one, cores need not be counted
-    if len(first_slices) == 2:
+    Some items are taken ahead, as many as there are workers; not all, which could fill the memory.
+    """
+    ahead = list(itertools.islice(items, min(most_workers, 2)))  # with one, cores need not be counted
+    if len(ahead) == 2:
         most_workers = min(most_workers, count_cores())
-        first_slices += itertools.islice(slices, max(most_workers - 2, 0))
-    n_workers = min(most_workers, len(first_slices))
-    slices = itertools.chain(first_slices, slices)
-    # If this module was loaded without an entry in sys.modules, worker processes would not find
-    # start_worker there, and the pool would wait for them forever.
-    named = getattr(sys.modules.get(__name__), "start_worker", None) is start_worker
-    pool = None
-    try:
-        if n_workers > 1 and (in_threads or named):
-            with all_delayed():
-                pool = start_threads(n_workers) if in_threads else start_processes(n_workers, task)
-        if pool is None:
-            for part in slices:
-                yield part, task(part)
-            return
-        submissions = (submitted(pool, task, part, in_threads) for part in slices)
-        # Each worker has a slice, and one more slice waits. All slices of a large corpus would fill the memory.
-        waiting = collections.deque(itertools.islice(submissions, n_workers))
-        while waiting:
-            waiting.extend(itertools.islice(submissions, 1))
-            part, result = waiting.popleft()
-            yield part, result()
-    finally:
-        if pool is not None:
-            shut_down(pool)
+        ahead += itertools.islice(items, max(most_workers - 2, 0))
+    n_workers = min(most_workers, len(ahead))
+    items = itertools.chain(ahead, items)
+    if n_workers < 2:
+        yield from map(task, items)
+        return
+    outcomes = outcomes_of_threads if in_threads else outcomes_of_processes
+    with contextlib.closing(outcomes(task, items, n_workers)) as found:
+        for result, error in found:
+            if error is not None:
+                raise error
+            yield result
 
+
+def outcome_of(task: Callable[[Any], object], item: Any) -> Outcome:
+    """Return the result of a task, or its error, which is raised when its turn comes."""
+    try:
+        return task(item), None
+    except Exception as error:
+        return None, error
+
+
+@contextlib.contextmanager
+def refusals_ignored() -> Iterator[None]:
+    """Go on with the workers that have started, if the system refuses one: it may lack room, or a module."""
+    try:
+        yield
+    except Exception as error:
+        if "bootstrapping" in str(error):  # this is a worker process that loads a script without a guard
+            raise
+
+
+# ---- Threads
+
+def outcomes_of_threads(task: Callable[[Any], object], items: Iterator[Any],
+                        n_threads: int) -> Generator[Outcome, None, None]:
+    """Yield the outcomes of tasks in threads. At the end, running tasks are finished."""
+    with all_delayed():
+        import queue  # only now: few runs need it
+    # Ctrl-C can't interrupt a method of SimpleQueue halfway, since they are in C.
+    todo: Any = queue.SimpleQueue()
+    threads: list[threading.Thread] = []
+
+    def hand_out(item: Any) -> Any:
+        done: Any = queue.SimpleQueue()
+        todo.put((item, done))
+        return done
+
+    try:
+        with all_delayed(), refusals_ignored():
+            for _ in range(n_threads):
+                thread = threading.Thread(target=do_tasks, args=(task, todo))
+                thread.start()
+                threads.append(thread)
+        if not threads:
+            yield from (outcome_of(task, item) for item in items)
+            return
+        handed_out = map(hand_out, items)
+        waiting = collections.deque(itertools.islice(handed_out, n_threads + 1))  # so that no thread waits
+        while waiting:
+            outcome = waiting.popleft().get()
+            waiting.extend(itertools.islice(handed_out, 1))
+            yield outcome
+    finally:
+        todo.put(None)  # one call ends all threads, since Ctrl-C may come between two
+        for thread in threads:
+            thread.join()
+
+
+def do_tasks(task: Callable[[Any], object], todo: Any) -> None:
+    """Do tasks in a thread, until None comes, which is left for the next thread."""
+    while entry := todo.get():
+        item, done = entry
+        done.put(outcome_of(task, item))
+    todo.put(None)
+
+
+# ---- Processes
+
+def outcomes_of_processes(task: Callable[[Any], object], items: Iterator[Any],
+                          n_processes: int) -> Generator[Outcome, None, None]:
+    """Yield the outcomes of tasks in processes. At the end, running tasks are interrupted."""
+    with all_delayed():
+        import bpe  # only now: if bpe.py runs as a script, this is another module, which the engine doesn't need
+    processes: list[Any] = []
+    connections: list[Any] = []
+    try:
+        with all_delayed(), refusals_ignored():
+            import multiprocessing
+
+            context: Any = multiprocessing.get_context("fork" if bpe.FORKS else None)
+            with bpe.STARTING:  # so that no other process inherits these connections, and keeps them open
+                for _ in range(n_processes if bpe.can_start_processes() else 0):
+                    ours, theirs = context.Pipe()
+                    arguments = functools.partial(do_task, task), ours, theirs
+                    process = context.Process(target=bpe.worker_loop, args=arguments, daemon=True)
+                    with bpe.signals_delayed():
+                        process.start()
+                    processes.append(process)
+                    theirs.close()
+                    connections.append(ours)
+        if connections:
+            yield from bpe.share_out(zip(items), connections)  # type: ignore[arg-type]
+        else:
+            yield from (outcome_of(task, item) for item in items)
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join(5)
+            process.kill()  # if it is still in C
+            process.join()
+
+
+def do_task(task: Callable[[Any], object], packed: tuple[Any]) -> Outcome:
+    """Do a task in a worker process; SIGTERM ends it by an exception, which removes temporary files."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    return outcome_of(task, *packed)
+
+
+# ---- Cores
 
 def count_cores() -> int:
     """Return how many cores this process may use, in a container, too."""
@@ -82,144 +178,3 @@ def cores_of_quota() -> int:
             if quota > 0:
                 return -(-quota // period)  # rounded up
     return MOST_WORKERS
-
-
-def start_threads(n_threads: int) -> concurrent.futures.Executor | None:
-    """Return a pool whose threads all run, or None if the system refuses one."""
-    pool = None
-    started = False
-    starting = threading.Lock()
-
-    def wait() -> None:  # it keeps each thread busy: a pool starts no new thread while one is idle
-        with starting:
-            pass
-
-    starting.acquire()
-    try:
-        import concurrent.futures  # fails if the main thread has ended
-
-        pool = concurrent.futures.ThreadPoolExecutor(n_threads)
-        # A pool starts a thread when it gets a task. If that fails, it keeps the task, and another thread
-        # may run it: so no task that counts words comes before all threads are there.
-        for _ in range(n_threads):
-            pool.submit(wait)
-        started = True
-    except (RuntimeError, ImportError, MemoryError):
-        pass
-    finally:
-        starting.release()
-    if pool is not None and not started:
-        pool.shutdown()
-    return pool if started else None
-
-
-def start_processes(n_processes: int, task: Callable[[Any], object]) -> concurrent.futures.Executor | None:
-    """Return a pool of processes that have a task, or None if it can't start.
-
-    Daemon processes may have no children, some systems have no semaphores, and others no more room.
-    """
-    pool = None
-    # Each process has a thread, and the pool has two. If they had no room, it would wait forever.
-    threads = start_threads(2 * n_processes + 2)
-    if threads is None:
-        return None
-    threads.shutdown()
-    try:
-        import concurrent.futures
-        import multiprocessing
-
-        context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-        stopped, stop = context.Pipe(duplex=False)
-        # a process gets the task once, at its start: a vocabulary is large
-        pool = concurrent.futures.ProcessPoolExecutor(n_processes, context, start_worker, (task, stopped))
-        pool.stop = functools.partial(stop.send_bytes, b"stop")  # type: ignore[attr-defined]
-        pool.submit(os.getpid)  # starts them
-    except Exception as error:
-        if "bootstrapping" in str(error):  # this is a worker that loads a script without a guard
-            raise
-        if pool is not None:
-            for process in (pool._processes or {}).values():  # those that did start
-                process.kill()
-                process.join()
-            pool.shutdown(wait=False)
-        return None
-    return pool
-
-
-def submitted(pool: concurrent.futures.Executor, task: Callable[[Any], T], part: Any,
-              in_threads: bool) -> tuple[Any, Callable[[], T]]:
-    """Hand a slice to a pool; return it, and a function that waits for its result."""
-    import concurrent.futures  # the pool has imported both, while signals were delayed
-    import queue
-
-    # If Ctrl-C interrupts a method of the pool, or of a future that isn't done, this thread may
-    # keep a lock for which a worker waits forever. A SimpleQueue is written in C, and can't be
-    # interrupted halfway.
-    done: queue.SimpleQueue[concurrent.futures.Future[T]] = queue.SimpleQueue()
-    try:
-        with all_delayed():
-            pool.submit(task if in_threads else run_in_worker, part).add_done_callback(done.put)
-    except concurrent.futures.BrokenExecutor:  # a worker was killed
-        raise
-    except RuntimeError:  # the main thread has ended since the pool started, so it takes no more tasks
-        return part, functools.partial(task, part)
-    return part, lambda: done.get().result()
-
-
-def shut_down(pool: concurrent.futures.Executor) -> None:
-    """End a pool. Tasks that run in threads are finished; those in processes are interrupted."""
-    if hasattr(pool, "stop"):
-        pool.stop()
-    pool.shutdown(cancel_futures=True)
-
-
-class Worker:
-    """What a worker process has: its task, and whether it runs, and whether it must stop."""
-
-    task: Any
-    busy = stopped = False
-
-
-def start_worker(task: Callable[[Any], object], stopped: Any) -> None:
-    """Prepare a worker process: stop when the parent says so in a pipe, and exit when it dies."""
-    import _thread
-    import multiprocessing.connection
-
-    def interrupt(*_: object) -> None:
-        Worker.stopped = True
-        if Worker.busy:  # else it may be sending a result
-            raise KeyboardInterrupt
-
-    def watch_parent() -> None:
-        parent: Any = multiprocessing.parent_process()
-        if stopped in multiprocessing.connection.wait([stopped, parent.sentinel]):
-            _thread.interrupt_main()  # which calls interrupt() there
-        parent.join()
-        os._exit(1)
-
-    Worker.task, Worker.busy, Worker.stopped = task, False, False  # the parent may be a worker, too
-    signal.signal(signal.SIGINT, interrupt)
-    if callable(signal.getsignal(signal.SIGTERM)):  # main() has set it before the fork
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if os.name == "posix":
-        # A worker that dies while it sends a result blocks the pool, so Ctrl-C must not reach it
-        os.setsid()
-    threading.Thread(target=watch_parent, daemon=True).start()
-
-
-def run_in_worker(part: Any) -> Any:
-    """Run the task of this worker process. Raises KeyboardInterrupt if it must stop."""
-    Worker.busy = True
-    try:
-        if Worker.stopped:
-            raise KeyboardInterrupt
-        return Worker.task(part)
-    finally:
-        Worker.busy = False
-
-
-def in_threads(task: Any, items: Iterator[Any], n_threads: int) -> Generator[Any, None, None]:
-    """Yield task(item) for each item, in order, from threads."""
-    with contextlib.closing(run_tasks(task, items, True, n_threads)) as results:
-        for _, result in results:
-            yield result

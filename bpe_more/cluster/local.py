@@ -1,18 +1,18 @@
 """Tasks in processes of this machine, which exchange nothing.
 
 Gives: Local, an engine as engines.py describes it, without exchange().
-Uses: tasks, errors, workers.
+Uses: tasks, workers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Generator, Sequence
 from typing import Any
 
 from bpe_more import workers
 from bpe_more.cluster.tasks import ATTEMPTS, LostWorkerError, Report, Work, attempt
-from bpe_more.errors import all_delayed
 
 
 class Local:
@@ -25,25 +25,17 @@ class Local:
 
     def reports(self, work: Work, items: Sequence[Any], job: Any) -> Generator[Report, None, None]:
         """Yield the reports of tasks."""
-        with all_delayed():
-            from concurrent.futures import BrokenExecutor
         task: Any = functools.partial(attempt, work, job=job)
         left: list[Any] = list(items)
         for number in range(ATTEMPTS):
-            if not left:
-                return
-            with all_delayed():
-                pool = workers.start_processes(min(self.n_workers, len(left)), task)
-            if pool is None:  # the system has no room for one, or this is a daemon process
-                yield from map(task, left)
-                return
             try:
-                for result in [workers.submitted(pool, task, item, False)[1] for item in left]:
-                    report = result()
-                    del left[0]
-                    yield report
-            except BrokenExecutor as error:
+                # in processes, even if there is one task, which could end its process
+                results = workers.outcomes_of_processes(task, iter(list(left)), min(self.n_workers, len(left)))
+                with contextlib.closing(results):
+                    for report, _ in results:
+                        del left[0]
+                        yield report
+                return
+            except RuntimeError as error:  # a worker process was killed; errors of tasks are in reports
                 if number == ATTEMPTS - 1:
                     raise LostWorkerError(job.stage, str(error)) from None
-            finally:
-                workers.shut_down(pool)

@@ -124,12 +124,14 @@ class Corpus:
         task = functools.partial(apply_to_slice, work, self.options.errors)
         slice_bytes = slice_bytes or (SLICE_BYTES_IN_C if in_threads else slicing.SLICE_BYTES)
         most_workers = min(self.options.workers or most_workers, most_workers)  # a user can choose fewer
-        results = workers.run_tasks(task, self.slices(slice_bytes), in_threads, most_workers)
+        parts, slices = itertools.tee(self.slices(slice_bytes))
+        results = workers.in_order(task, slices, most_workers, in_threads)
         # After Ctrl-C, a notebook keeps the traceback, and with it all generators. The pool of workers
         # would live on if they weren't closed, here and by those that call results().
         with contextlib.closing(results):
             marked: list[str] = []
-            for part, (n_bytes, result, more) in progress.with_progress(results, self.options.progress, describe):
+            pairs = zip(results, parts)
+            for (n_bytes, result, more), part in progress.with_progress(pairs, self.options.progress, describe):
                 self.bytes_read += n_bytes
                 self.n_slices += 1
                 marked += more
@@ -185,7 +187,7 @@ class Corpus:
         if engine:
             table = engine.words(options.special_tokens, pattern)
             # one thread for each 16 MB of text, or for each core if the size isn't known: each thread has its
-            # own table, and all tables are merged at the end. run_tasks() starts no more threads than there are cores.
+            # own table, and all tables are merged at the end. There are no more threads than cores.
             most_workers = self.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if self.n_bytes else workers.MOST_WORKERS
             # one thread collects texts; the smaller their slices are, the sooner the others begin
             slice_bytes = SLICE_BYTES_IN_C if self.paths else slicing.SLICE_BYTES // 2

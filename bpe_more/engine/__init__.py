@@ -114,7 +114,7 @@ class Engine(build_ffi.Engine):
             ahead += itertools.islice(slices, n_threads * THREAD_BYTES // (1 << 20))
             n_threads = min(n_threads, sum(part.end - part.start for part in ahead) // THREAD_BYTES + 1)
         slices = itertools.chain(ahead, slices)
-        counted = workers.in_threads(lambda part: part.apply(table.scan_all), slices, n_threads)
+        counted = workers.in_order(lambda part: part.apply(table.scan_all), slices, n_threads)
         with contextlib.closing(counted) as results:
             collections.deque(results, maxlen=0)
         return table

@@ -143,14 +143,13 @@ class Encoder:
     def encode_parts(self, text: str) -> list[int]:
         """Encode a long text in parts, in threads."""
 
-        def encode_part(part: tuple[int, int]) -> bytes:
+        def encode_part(part: tuple[int, int]) -> tuple[int, bytes]:
             start, end = part
             ids, _ = self.encode_texts([text[start:end].encode("utf-8")], "u4")
-            return ids  # type: ignore[no-any-return]
+            return end, ids
 
-        results: Any = workers.run_tasks(encode_part, self.parts_of(text), True, workers.MOST_WORKERS)
-        with contextlib.closing(results):
-            return self.list_of(((end, ids) for (_, end), ids in results), len(text))
+        with contextlib.closing(workers.in_order(encode_part, self.parts_of(text), workers.MOST_WORKERS)) as results:
+            return self.list_of(results, len(text))
 
     def parts_of(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield (start, end) of the parts of a long text, cut where no word changes."""
@@ -169,7 +168,7 @@ class Encoder:
         """Encode the texts of slices; return a list of ids for each text."""
         pause = self.pause_collector()  # until it is freed
         try:
-            results = workers.in_threads(lambda part: part.apply(self.encode_texts), slices, n_threads)
+            results = workers.in_order(lambda part: part.apply(self.encode_texts), slices, n_threads)
             with contextlib.closing(results):
                 return list(itertools.chain.from_iterable(results))
         finally:
@@ -178,7 +177,7 @@ class Encoder:
     def encode_slices(self, slices: Iterator[Any], typecode: str, n_threads: int) -> Iterator[bytes]:
         """Yield the bytes of an array of ids for each slice."""
         encode = functools.partial(self.encode_texts, kind={"H": "u2", "I": "u4"}[typecode])
-        return workers.in_threads(lambda part: part.apply(encode)[0], slices, n_threads)
+        return workers.in_order(lambda part: part.apply(encode)[0], slices, n_threads)
 
     def encode_utf8(self, data: bytes) -> list[int]:
         """Encode UTF-8. Raises UnicodeDecodeError, or ValueError for a byte without a token."""

@@ -220,16 +220,14 @@ class Tokenizer(Vocabulary):
         """Encode a long text in parts, in threads."""
         encoder = self.encoder
 
-        def encode_part(part: tuple[int, int]) -> bytes:
+        def encode_part(part: tuple[int, int]) -> tuple[int, bytes]:
             start, end = part
             ids, _ = encoder.encode_texts([text[start:end].encode("utf-8")], "u4")
-            return ids  # type: ignore[no-any-return]
+            return end, ids
 
-        parts: Any = arrays.parts_of_text(text, self.pattern, self.options.special_tokens)
-        task: Any = encode_part
-        results: Any = workers.run_tasks(task, parts, in_threads=True, most_workers=workers.MOST_WORKERS)
-        with contextlib.closing(results):
-            return encoder.list_of(((end, ids) for (_, end), ids in results), len(text))  # type: ignore[no-any-return]
+        parts = arrays.parts_of_text(text, self.pattern, self.options.special_tokens)
+        with contextlib.closing(workers.in_order(encode_part, parts, workers.MOST_WORKERS)) as results:
+            return encoder.list_of(results, len(text))  # type: ignore[no-any-return]
 
     def encode_batch(self, texts: Iterable[str], workers: int | None = None,
                      errors: choices.Errors = "strict") -> list[list[int]]:

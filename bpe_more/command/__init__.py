@@ -25,7 +25,7 @@ from typing import Any
 from bpe_more import choices, explain, outputs
 from bpe_more.command import arguments, summary, work
 from bpe_more.corpus import arrays, inputs, reading
-from bpe_more.corpus.progress import say
+from bpe_more.corpus.progress import FAILED, is_terminal, say
 from bpe_more.errors import plural, require, sigterm_as_ctrl_c
 from bpe_more.explain import visible
 from bpe_more.formats import saving
@@ -62,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     SIGTERM.
     """
     atexit.register(gc.freeze)  # else Python searches all objects for garbage when it ends: a tenth of a short run
+    FAILED.clear()
     try:
         status = 0
         with sigterm_as_ctrl_c(), contextlib.suppress(SystemExit):  # --help exits
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             with summary.warnings_as_notes(args):
                 status = do_task(args)
         say("", "stdout")  # flushes it
-        error = getattr(sys.stdout, "error", None)  # say() leaves it there
+        error = FAILED.pop("stdout", None)
         # `| head` is not an error
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
             raise RuntimeError(f"standard output: {error.strerror}")
@@ -97,7 +98,7 @@ def do_task(args: Namespace) -> int:
         show(args)
         return 0
     last, size = split_corpus(args)
-    progress = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
+    progress = not args.quiet and is_terminal()
     if args.as_kind == "jsonl":
         args.corpus = ["-.jsonl" if path == "-" else path for path in args.corpus]
     if args.cluster is not None:

@@ -115,11 +115,10 @@ class Corpus:
             most_workers: int = workers.MOST_WORKERS) -> Generator[tuple[Any, T], None, None]:
         """Yield (slice, work(its texts)) in order, from threads or processes."""
 
-        def describe(_: int) -> str:  # the number of slices says nothing: their sizes differ
-            share = f" ({self.bytes_read / self.n_bytes:.0%})" if self.n_bytes else ""
-            if not share and len(self.paths) > 1:
-                share = f", file {self.n_begun:,} of {len(self.paths):,}"
-            return f"{label}: {self.bytes_read / 1e6:,.0f} MB{share}"
+        def describe(_: int) -> tuple[str, float, float, str]:  # the number of slices says nothing: their sizes differ
+            n_files = len(self.paths)
+            text = f"{label}, file {self.n_begun:,} of {n_files:,}" if n_files > 1 and not self.n_bytes else label
+            return text, self.bytes_read / 1e6, self.n_bytes / 1e6, " MB"
 
         task = functools.partial(apply_to_slice, work, self.options.errors)
         slice_bytes = slice_bytes or (SLICE_BYTES_IN_C if in_threads else slicing.SLICE_BYTES)

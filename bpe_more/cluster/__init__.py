@@ -12,7 +12,7 @@ counts             counts of words as bytes, and files of them
 urls               files, of this machine or named by URLs
 
 Gives: train() and encode(), which are public; the names of files that they write.
-Uses: choices, counts, engines, tasks, urls, corpus.arrays, corpus.counting, corpus.data, corpus.reading, errors,
+Uses: choices, counts, engines, tasks, urls, corpus.arrays, corpus.counting, corpus.inputs, corpus.reading, errors,
 formats.saving, outputs, tokenizer, training.
 """
 
@@ -40,7 +40,7 @@ from bpe_more.cluster.engines import engine_of
 from bpe_more.cluster.tasks import Report, memory_hint, versions, watched
 from bpe_more.cluster.urls import File, absolute, fetched, files_of, joined, names_in, place_of
 from bpe_more.corpus import arrays, counting, reading
-from bpe_more.corpus.data import kind_of
+from bpe_more.corpus.inputs import kind_of
 from bpe_more.errors import is_integer, package, require
 from bpe_more.formats import saving
 from bpe_more.tokenizer import Tokenizer

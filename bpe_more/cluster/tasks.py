@@ -107,9 +107,10 @@ def watched(reports: Generator[Report, None, None], n_tasks: dict[str, int], opt
     n_bytes = n_words = 0
     slow: set[str] = set()
 
-    def describe(_: int) -> str:
-        text = f"{stage}: {done[stage]:,} of {n_tasks[stage]:,} tasks, {n_bytes / 1e6:,.0f} MB"
-        return f"{text}, {n_words:,} {'ids' if stage == 'encoding' else 'words'}{memory_of_driver()}"
+    def describe(_: int) -> tuple[str, float, float, str]:
+        unit = "ids" if stage == "encoding" else "words"
+        text = f"{stage}, {n_bytes / 1e6:,.0f} MB, {n_words:,} {unit}{memory_of_driver()}"
+        return text, done[stage], n_tasks[stage], " tasks"
 
     try:
         with contextlib.closing(reports):  # which ends other tasks after an error

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bpe_more.command import arguments, summary
-from bpe_more.corpus.progress import say, visible
+from bpe_more.corpus.progress import FAILED, say, visible
 from bpe_more.errors import require, sigterm_as_ctrl_c
 
 NOT_UTF8_HINT = (
@@ -57,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     SIGTERM.
     """
     atexit.register(gc.freeze)  # else Python searches all objects for garbage when it ends: a tenth of a short run
+    FAILED.clear()
     try:
         status = 0
         with sigterm_as_ctrl_c(), contextlib.suppress(SystemExit):  # --help exits
@@ -64,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             with summary.warnings_as_notes(args):
                 status = do_task(args)
         say("", "stdout")  # flushes it
-        error = getattr(sys.stdout, "error", None)  # say() leaves it there
+        error = FAILED.pop("stdout", None)
         # `| head` is not an error
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
             raise RuntimeError(f"standard output: {error.strerror}")

@@ -13,7 +13,6 @@ import functools
 import itertools
 import os
 import re
-import sys
 import time
 from argparse import ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from typing import Any, NoReturn, get_args
 
 import bpe
 from bpe_more import choices
-from bpe_more.corpus.progress import say
+from bpe_more.corpus.progress import is_terminal, say
 from bpe_more.errors import require
 from bpe_more.patterns import steps
 
@@ -186,7 +185,7 @@ def given_options(args: Namespace, taken: Sequence[str]) -> dict[str, Any]:
         raise TypeError(f"{name!r} is not an option here; the options are {names}")
     if "special_tokens" in taken:
         given["special_tokens"] = special_tokens_of(args)
-    given["progress"] = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
+    given["progress"] = not args.quiet and is_terminal()
     return given
 
 

@@ -1,7 +1,7 @@
 """Counting words, and learning from the counts, in C or in Python.
 
 Gives: new_table() and WordTable; count_texts(), and scan_normalized(), which normalizes text for C; special_counter();
-learn_from_table() and learn_with_progress().
+learn_with_progress() and merges_with_progress().
 Uses: choices, progress, patterns.steps.
 """
 
@@ -89,22 +89,19 @@ def count_texts(texts: Iterable[bytes], options: choices.Options) -> dict[bytes,
     return {word.encode("utf-8"): count for word, count in counts.items()}
 
 
-def learn_from_table(table: Any, options: choices.Options) -> Iterator[bpe.Learned]:
+def learn_with_progress(table: Any, options: choices.Options) -> Iterator[bpe.Learned]:
     """Learn merges from a table of words, which is used up; yield them with their counts, best first."""
+    n_wanted = options.vocab_size - 256 - len(options.special_tokens)  # which fill the vocabulary
     engine = choices.engine_for(options)
     learn_with = engine.learn if engine else learn_in_python
-    return learn_with(table, merges_wanted(options), options.min_frequency, options.min_word_count)
+    merges = learn_with(table, n_wanted, options.min_frequency, options.min_word_count)
+    return merges_with_progress(merges, n_wanted, options)
 
 
-def learn_with_progress(table: Any, options: choices.Options) -> Iterator[bpe.Learned]:
-    """Do what learn_from_table does, and show progress."""
-    merges = learn_from_table(table, options)
-    return progress.with_progress(merges, options.progress, progress.learning_progress(merges_wanted(options)))
-
-
-def merges_wanted(options: choices.Options) -> int:
-    """Return how many merges fill the vocabulary."""
-    return options.vocab_size - 256 - len(options.special_tokens)  # type: ignore[no-any-return]
+def merges_with_progress(merges: Iterator[bpe.Learned], n_wanted: int,
+                         options: choices.Options) -> Iterator[bpe.Learned]:
+    """Pass merges on, and show progress."""
+    return progress.with_progress(merges, options.progress, lambda n: ("learning merges", n, n_wanted, ""))
 
 
 def learn_in_python(table: WordTable, most_merges: int, min_frequency: int,

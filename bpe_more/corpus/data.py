@@ -1,8 +1,8 @@
-"""Files with texts in rows, and compressed files, even of plain text: their kinds, JSON Lines, and unpacking.
+"""Files with texts in rows, and compressed files, even of plain text: JSON Lines, and unpacking.
 
 Packages are imported when a file needs them: zstandard for .zst, pyarrow for Arrow and Parquet (in arrow.py).
 
-Gives: kind_of(), check_files(), slices_of_file().
+Gives: check_files(), slices_of_file().
 Uses: choices, arrow, inputs, slicing, errors, outputs.
 """
 
@@ -15,7 +15,6 @@ import importlib
 import itertools
 import json
 import operator
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -38,31 +37,18 @@ scan_json: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once 
 LINES_BYTES = 512 << 10  # how much JSON a worker parses at a time: what it makes of it stays in the processor's cache
 LINES_PARSED = 256  # how many lines json parses at a time: with all of a slice, it took 1.3 times as long
 ZST_BYTES = 2 << 10  # how much is unpacked at a time: 4 bytes may become 128 KB
-KINDS = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".json")  # ends of the names of files with columns
-COLUMNAR = KINDS[:3]
 FORMATS = {".parquet": "Parquet", ".arrow": "Arrow", ".feather": "Arrow", ".gz": "gzip", ".zst": "zstd", "": ""}
 AS_TEXT = "column=None, or --as text, reads the file as plain text, with its braces"
 BOM = b"\xef\xbb\xbf"  # a byte-order mark
 
 
-def kind_of(path: str, options: choices.Options) -> tuple[str, str]:
-    """Return two endings of a path, or "" for each: one of KINDS, and that of a compressed file.
-
-    A new ending is also a matter of slicing.needs_data_module(), inputs.files_in(), and NOT_TEXT in bpe.py.
-    """
-    kinds = "|".join(map(re.escape, KINDS))
-    endings: Any = re.fullmatch(rf"(?s).*?({kinds})?(\.gz|\.zst)?", path.lower())  # which matches any path
-    kind, packing = endings.groups("")
-    return ("" if options.column is None and kind not in COLUMNAR else kind), packing
-
-
 def check_files(paths: Iterable[str], options: choices.Options) -> None:
     """Raise an error for a missing package, or a file of columns without the right one, before any file is read."""
     for path in paths:
-        kind, packing = kind_of(path, options)
+        kind, packing = inputs.kind_of(path, options)
         if packing == ".zst":
             package("zstandard", path)
-        if kind in COLUMNAR:
+        if kind in inputs.COLUMNAR:
             text = "{} is compressed: decompress it first, because {} files aren't read so"
             require(not packing, text, path, kind)
             inputs.check_file(path, FORMATS[kind])
@@ -72,30 +58,19 @@ def check_files(paths: Iterable[str], options: choices.Options) -> None:
 
 def slices_of_file(path: str, slice_bytes: int, options: choices.Options) -> Iterator[Any]:
     """Cut a file into slices."""
-    kind, packing = kind_of(path, options)
+    kind, packing = inputs.kind_of(path, options)
     with arrow.errors_in(path):
         if kind == ".parquet":
             yield from arrow.slices_of_parquet(path, slice_bytes, options)
-        elif kind in COLUMNAR:
+        elif kind in inputs.COLUMNAR:
             columns = arrow.arrays_of_arrow(path, options.column)
             yield from arrow.slices_of_arrays(path, columns, slice_bytes, options.errors)
         elif kind:
             slice_bytes = min(slice_bytes, LINES_BYTES)
             yield from slices_of_lines(path, unpacked(path, packing, slice_bytes), slice_bytes, options.column)
         else:
-            start = 0
-            blocks = checked_start(path, unpacked(path, packing, slicing.WINDOW_BYTES // 2))
-            for data in slicing.cut_stream(blocks, options.pattern, options.special_tokens, slice_bytes, slice_bytes):
-                yield slicing.Slice(path, start, start + len(data), (data,))
-                start += len(data)
-
-
-def checked_start(path: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Pass the blocks of a file on, unless it begins like one that isn't read, such as an archive in a .gz file."""
-    for number, block in enumerate(blocks):
-        if number == 0:
-            inputs.check_start(path, block[: inputs.START_BYTES])
-        yield block
+            blocks = inputs.checked(path, unpacked(path, packing, slicing.WINDOW_BYTES // 2), inputs.check_start)
+            yield from slicing.slices_of_blocks(path, blocks, slice_bytes, options)
 
 
 def unpacked(path: str, packing: str, n_bytes: int) -> Iterator[bytes]:

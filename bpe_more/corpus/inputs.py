@@ -2,9 +2,9 @@
 
 Files are known by the ends of their names, and by their first bytes; folders by a file in them; objects by their types.
 
-Gives: check_path(), check_start(), check_plain(), check_file(), check_texts(): each refuses some inputs; files_in() and
-expanded(), for folders and patterns.
-Uses: slicing, errors, outputs.
+Gives: check_path(), check_start(), check_plain(), check_file(), check_texts(): each refuses some inputs; checked(), for
+blocks; kind_of(), which says by a name how a file is read; files_in() and expanded(), for folders and patterns.
+Uses: choices, slicing, errors, outputs.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import collections
 import glob
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from bpe_more import outputs
+from bpe_more import choices, outputs
 from bpe_more.corpus import slicing
 from bpe_more.errors import require
 
@@ -40,6 +40,8 @@ ENDINGS = {
     ".xz": "xz",
     ".bz2": "bzip2",
 }
+KINDS = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".json")  # ends of the names of files with columns
+COLUMNAR = KINDS[:3]
 START_BYTES = 1 << 10
 STARTS = [  # at which byte, what is there, and in which format
     (0, b"\x1f\x8b", "gzip"),
@@ -92,6 +94,18 @@ def check_path(path: str) -> None:
         raise ValueError(f"{path} is a URL, which is read with --cluster, or by bpe_more.cluster")
 
 
+def kind_of(path: str, options: choices.Options) -> tuple[str, str]:
+    """Return two endings of a path, or "" for each: one of KINDS, and that of a compressed file.
+
+    If both are "", it is a plain file, and data.py isn't imported. A new ending is also a matter of files_in(), and of
+    NOT_TEXT in bpe.py.
+    """
+    kinds = "|".join(map(re.escape, KINDS))
+    endings: Any = re.fullmatch(rf"(?s).*?({kinds})?(\.gz|\.zst)?", path.lower())  # which matches any path
+    kind, packing = endings.groups("")
+    return ("" if options.column is None and kind not in COLUMNAR else kind), packing
+
+
 def files_in(folder: str) -> str:
     """Return a pattern for the files in a folder, by the most frequent end of their names: data/*.parquet."""
     endings: collections.Counter[str] = collections.Counter()
@@ -132,6 +146,14 @@ def check_plain(path: str, start: bytes) -> None:
     check_start(path, start)
     if re.match(rb'(\xef\xbb\xbf)?\s*\{[ \t]*"[^\n]*(\}\s*\n|\Z)', start):
         raise error(path, "JSON Lines")
+
+
+def checked(path: str, blocks: Iterable[bytes], check: Callable[[str, bytes], None]) -> Iterator[bytes]:
+    """Pass the blocks of an input on, after a check of its first bytes, which may be those of an archive in a .gz."""
+    for number, block in enumerate(blocks):
+        if number == 0:
+            check(path, block[:START_BYTES])
+        yield block
 
 
 def check_file(path: str, expected: str) -> None:

@@ -75,7 +75,8 @@ class Corpus:
                 error.strerror = f"{error.strerror} (to pass strings instead of files: texts=[...])"
                 error.filename = f"{error.filename:.100}"
             raise
-        if any(slicing.needs_data_module(path, options) for path in self.paths):
+        is_plain = [not any(inputs.kind_of(path, options)) for path in self.paths]
+        if not all(is_plain):
             with all_delayed():  # signals: none may interrupt an import
                 from bpe_more.corpus import data  # only now: few calls need it
             data.check_files(self.paths, options)
@@ -85,8 +86,8 @@ class Corpus:
             lacks = choices.lacking_in_c(options.pattern)
             require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
         # 0 for pipes, files in /proc, empty files, and files that have another size than their text
-        no_size = [path == "-" or slicing.needs_data_module(path, options) for path in self.paths]
-        self.sizes = [0 if none else os.stat(path).st_size for path, none in zip(self.paths, no_size)]
+        sizes = (os.stat(path).st_size if plain and path != "-" else 0 for path, plain in zip(self.paths, is_plain))
+        self.sizes = list(sizes)
         self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
         self.begin, self.end = begin, end  # the special tokens around each encoded document
         self.bytes_read = 0
@@ -116,16 +117,15 @@ class Corpus:
             most_workers: int = workers.MOST_WORKERS) -> Generator[tuple[Any, T], None, None]:
         """Yield (slice, work(its texts)) in order, from threads or processes."""
 
-        def describe(_: int) -> str:  # the number of slices says nothing: their sizes differ
-            share = f" ({self.bytes_read / self.n_bytes:.0%})" if self.n_bytes else ""
-            if not share and len(self.paths) > 1:
-                share = f", file {self.n_begun:,} of {len(self.paths):,}"
-            return f"{label}: {self.bytes_read / 1e6:,.0f} MB{share}"
+        def describe(_: int) -> tuple[str, float, float, str]:  # the number of slices says nothing: their sizes differ
+            n_files = len(self.paths)
+            text = f"{label}, file {self.n_begun:,} of {n_files:,}" if n_files > 1 and not self.n_bytes else label
+            return text, self.bytes_read / 1e6, self.n_bytes / 1e6, " MB"
 
         task = functools.partial(apply_to_slice, work, self.options.errors)
         slice_bytes = slice_bytes or (SLICE_BYTES_IN_C if in_threads else slicing.SLICE_BYTES)
         most_workers = min(self.options.workers or most_workers, most_workers)  # a user can choose fewer
-        taken: collections.deque[Any] = collections.deque()  # the slices whose results come next
+        taken: collections.deque[Any] = collections.deque()  # not itertools.tee(), which keeps up to 57 slices
 
         def taking() -> Iterator[Any]:
             for part in self.slices(slice_bytes):
@@ -159,7 +159,7 @@ class Corpus:
                 is_document = not self.has_rows(path)
                 if is_document and self.begin is not None:
                     yield Border(False)
-                if slicing.needs_data_module(path, self.options):
+                if any(inputs.kind_of(path, self.options)):
                     from bpe_more.corpus import data
 
                     yield from data.slices_of_file(path, slice_bytes, self.options)
@@ -178,11 +178,7 @@ class Corpus:
 
     def has_rows(self, path: str) -> bool:
         """Tell if a file has rows, each of which is a document."""
-        if not slicing.needs_data_module(path, self.options):
-            return False
-        from bpe_more.corpus import data
-
-        return bool(data.kind_of(path, self.options)[0])
+        return bool(inputs.kind_of(path, self.options)[0])
 
     def count(self) -> Any:  # in C, a table with the methods of a WordTable
         """Count words in a table of the C engine, or in a WordTable if C can't be used."""
@@ -218,11 +214,9 @@ def refuse_useless_column(paths: Iterable[str], options: choices.Options, is_giv
     The default column may be ignored, unless the command line names it (is_given).
     """
     if is_given or options.column not in (None, choices.Options().column):
-        with all_delayed():  # signals
-            from bpe_more.corpus import data
-        has_columns = any(data.kind_of(path, options)[0] for path in paths)
+        has_columns = any(inputs.kind_of(path, options)[0] for path in paths)
         text = "no input has a column {!r:.60}: names must end in {}; standard input is read with --as jsonl"
-        require(has_columns, text, options.column, ", ".join(data.KINDS))
+        require(has_columns, text, options.column, ", ".join(inputs.KINDS))
 
 
 def is_read_from_arrow(texts: Any) -> bool:
@@ -264,12 +258,11 @@ def slices_of_file(path: str, slice_bytes: int, options: choices.Options) -> Ite
 
 def slices_of_pipe(path: str, slice_bytes: int, options: choices.Options) -> Iterator[slicing.Slice]:
     """Cut standard input, or another file without a size, into slices, which are read here."""
-    for part in slicing.slices_of_stream(path, slice_bytes, options):
-        if part.start_byte == 0:
-            # column=None, as with --as text, reads JSON as plain text
-            check = inputs.check_start if options.column is None else inputs.check_plain
-            check(path, part.texts[0][: inputs.START_BYTES])
-        yield part
+    # column=None, as with --as text, reads JSON as plain text
+    check = inputs.check_start if options.column is None else inputs.check_plain
+    with open(0 if path == "-" else path, "rb", closefd=path != "-") as file:
+        blocks = iter(functools.partial(file.read, slicing.WINDOW_BYTES // 2), b"")
+        yield from slicing.slices_of_blocks(path, inputs.checked(path, blocks, check), slice_bytes, options)
 
 
 def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[SmallFiles]:

@@ -1,14 +1,13 @@
 """Slices of text: where a larger text may be cut without changing a word, and pipes in pieces.
 
-Gives: Slice; last_cut(), cut_stream(), slices_of_stream(); apply_to_texts(), which adds the place to an error;
-to_utf8() and join_surrogates(), for str; needs_data_module() and is_arrow(), for inputs that other files read.
+Gives: Slice; last_cut(), cut_stream(), slices_of_blocks(); apply_to_texts(), which adds the place to an error;
+to_utf8() and join_surrogates(), for str; is_arrow().
 Uses: choices, patterns.steps.
 """
 
 from __future__ import annotations
 
 import codecs
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -78,23 +77,12 @@ class Slice(NamedTuple):
     first_text: int | None = None  # the number of texts[0] among all texts; None for a part of a file
 
 
-def needs_data_module(path: str, options: choices.Options) -> bool:
-    """Tell if corpus/data.py reads a file, because it is compressed, or has texts in rows.
-
-    This function is here so that data.py is imported only if it is needed.
-    """
-    rows = () if options.column is None else (".jsonl", ".ndjson", ".json")
-    return path.lower().endswith((".parquet", ".arrow", ".feather", ".gz", ".zst", *rows))
-
-
-def slices_of_stream(path: str, slice_bytes: int, options: choices.Options) -> Iterator[Slice]:
-    """Cut a file into slices; "-" is standard input, as is "-.jsonl", which data.py reads."""
+def slices_of_blocks(name: str, blocks: Iterable[bytes], slice_bytes: int, options: choices.Options) -> Iterator[Slice]:
+    """Cut the blocks of a file, which need not end where words do, into slices."""
     start = 0
-    with open(0 if path == "-" else path, "rb", closefd=path != "-") as file:
-        blocks = iter(functools.partial(file.read, WINDOW_BYTES // 2), b"")
-        for data in cut_stream(blocks, options.pattern, options.special_tokens, slice_bytes, slice_bytes):
-            yield Slice(path, start, start + len(data), (data,))
-            start += len(data)
+    for data in cut_stream(blocks, options.pattern, options.special_tokens, slice_bytes, slice_bytes):
+        yield Slice(name, start, start + len(data), (data,))
+        start += len(data)
 
 
 def is_arrow(value: object) -> bool:

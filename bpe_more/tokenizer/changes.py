@@ -4,8 +4,8 @@ Tokenizer has four of the functions as methods. docs/extend.md has the proof tha
 the tokens with which learning ended.
 
 Gives: extend(), rename_special_tokens(), prune(), sources(); encode_words() and learn_more() for the command line.
-Uses: choices, corpus.counting, corpus.progress, corpus.reading, errors, formats.gpt2, formats.supported,
-formats.transformers, patterns.steps, encoders, vocabulary, training.
+Uses: choices, corpus.counting, corpus.reading, errors, formats.gpt2, formats.supported, formats.transformers,
+patterns.steps, encoders, vocabulary, training.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import bpe
 from bpe_more import choices, training
-from bpe_more.corpus import counting, progress, reading
+from bpe_more.corpus import counting, reading
 from bpe_more.errors import is_integer, require, warn
 from bpe_more.formats import supported, transformers
 from bpe_more.formats.gpt2 import MergeIds
@@ -102,7 +102,7 @@ def learn_more(words: EncodedWords, n_tokens: int, options: choices.Options) -> 
         in_characters = ("".join(map(chr, word)) for word in words.words())
         wanted = itertools.islice(bpe.learn_merges(in_characters, words.counts, words.tokens), n_tokens)
         merges = itertools.takewhile(lambda merge: merge[2] >= options.min_frequency, wanted)
-    return progress.with_progress(merges, options.progress, progress.learning_progress(n_tokens))
+    return counting.merges_with_progress(merges, n_tokens, options)
 
 
 def changed(tokenizer: Model, vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], specials: Any = None,

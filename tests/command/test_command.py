@@ -644,8 +644,9 @@ def test_the_progress_counts_what_has_come(monkeypatch, capsys):
     """It begins with 0, before the first item, which may take a minute."""
     clock = itertools.count()
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    assert list(progress.with_progress("abc", True, str)) == ["a", "b", "c"]
-    assert capsys.readouterr().err == "\r0\x1b[K\r1\x1b[K\r2\x1b[K\r3\x1b[K\r\x1b[K"
+    assert list(progress.with_progress("abc", True, lambda n: ("letters", n, 0, ""))) == ["a", "b", "c"]
+    shown = capsys.readouterr().err.split("\x1b[K")
+    assert shown[:2] == ["\rletters: 0, 0/s", "\rletters: 1, 0/s"] and shown[-2:] == ["\r", ""] and len(shown) == 6
 
 
 class Terminal(io.StringIO):
@@ -661,9 +662,9 @@ def test_the_progress_on_a_terminal_is_one_line_that_is_wiped_even_after_an_erro
     monkeypatch.setattr(sys, "stderr", Terminal())
     assert training.train_bpe("words.txt", 265, progress=True, workers=1) == expected
     shown = sys.stderr.getvalue()
-    assert regex.search(r"\r\W*counting words: \d+ MB \(\d+%\)", shown)
-    assert regex.search(r"\rlearning merges: 0 of 9 \(the first ones take longest\)\x1b\[K\r", shown)
-    assert regex.search(r"\rlearning merges: \d of 9, up to \d s left\x1b\[K\r", shown)
+    assert regex.search(r"\r\W*counting words: \d+ of 0 MB \(\d+%\), \d+ MB/s", shown)
+    assert regex.search(r"\rlearning merges: 0 of 9 \(0%\), 0/s\x1b\[K\r", shown)
+    assert regex.search(r"\rlearning merges: \d of 9 \(\d\d%\), \d+/s, \d s left\x1b\[K\r", shown)
     assert "\n" not in shown and shown.endswith("\r\x1b[K")
     for error, last in ((TypeError, 5), (UnicodeEncodeError, "\ud800")):
         monkeypatch.setattr(sys, "stderr", Terminal())
@@ -675,20 +676,18 @@ def test_the_progress_on_a_terminal_is_one_line_that_is_wiped_even_after_an_erro
 
 @only_python
 def test_the_time_left_is_a_bound_that_ignores_slow_first_merges(monkeypatch):
-    """By hand: 1,000 merges, the first 99 take 100 s in all, each later one 1 s, so 10 s is said for the last 10."""
-    clock = [0.0]
+    """By hand: 1,000 merges, the first 99 take 1,000 s in all, each later one 1 s, so 11 s is said for the last 10."""
+    clock, told = [0.0], []
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    describe = progress.learning_progress(1000)
-    told = {}
-    for n in range(1000):
-        clock[0] += 1 if n > 99 else 100 / 99
-        told[n] = describe(n)
-    assert told[0] == "learning merges: 0 of 1,000 (the first ones take longest)"
-    assert told[99] == "learning merges: 99 of 1,000 (the first ones take longest)"
-    assert told[600] == "learning merges: 600 of 1,000, up to 7 min left"  # 400 s, rounded up
-    assert told[990] == "learning merges: 990 of 1,000, up to 11 s left"
+    monkeypatch.setattr(progress, "say_over", told.append)
+    for n in progress.with_progress(range(1, 1001), True, lambda n: ("learning merges", n, 1000, "")):
+        clock[0] += 1 if n > 99 else 1000 / 99
+    assert told[0] == "learning merges: 0 of 1,000 (0%), 0/s"
+    assert told[99] == "learning merges: 99 of 1,000 (10%), 0/s"
+    assert told[600] == "learning merges: 600 of 1,000 (60%), 1/s, 7 min left"  # 400 s, rounded up
+    assert told[990] == "learning merges: 990 of 1,000 (99%), 1/s, 11 s left"
     assert [progress.rounded_up(seconds) for seconds in (0, 99, 150, 7200)] == ["1 s", "100 s", "3 min", "3 h"]
-    assert progress.learning_progress(0)(0) == "learning merges: 0 of 0 (the first ones take longest)"
+    assert progress.line_of("learning merges", 0, 0, "", 0) == "learning merges: 0, 0/s"
 
 
 @only_python
@@ -700,7 +699,7 @@ def test_the_progress_says_which_file_of_data_is_read(words_txt, monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     training.train_bpe([f"{number}.jsonl" for number in range(3)], 258, progress=True, workers=1)
     shown = sys.stderr.getvalue()
-    assert "counting words: 0 MB, file 3 of 3" in shown and "MB (" not in shown
+    assert "counting words, file 3 of 3: 0 MB, 0 MB/s" in shown and "MB (" not in shown
     training.train_bpe("0.jsonl", 258, progress=True, workers=1)
     assert ", file 1 of 1" not in sys.stderr.getvalue()
 

@@ -1,4 +1,4 @@
-"""Reading the file that Tokenizer.load() has: a tokenizer.json of any byte-level BPE, or one of those of kinds.py.
+"""tokenizer.json, read, of any byte-level BPE. Tokenizer.load() calls read_model() for its other kinds of files, too.
 
 Such a file may come from anywhere, so reading it takes time and memory in proportion to its size.
 
@@ -23,26 +23,23 @@ from bpe_more.formats.gpt2 import MergeIds
 from bpe_more.patterns import steps
 from bpe_more.patterns.steps import NORMAL_FORMS, ONLY_MATCHES, Pattern, check_pattern, differs_in_oniguruma, steps_of
 
-# The expressions in a file that begins like this are for regex, and not for Oniguruma: save() has written it, since no
-# other program ends lines like this.
+# A file that begins like this is from save(): no other program ends lines like this. Its expressions are for the
+# package regex; those in other files are for Oniguruma, which the package tokenizers uses.
 OUR_BEGINNING = b'{"version": "1.0",\n"truncation"'
 UNUSED = ["truncation", "padding", "post_processor"]  # save() writes them back; encode() ignores them
 
 
 def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of Tokenizer, and those with a name that only some models need.
+    """Return the arguments of Tokenizer: the four that each model has, and {name: value} of those that few models need.
 
-    The content tells which file this is: a tokenizer.json, a tekken.json, or a .model of minbpe. Raises ValueError for
+    The content tells if a file is a tokenizer.json, a tekken.json, or a .model of minbpe. Raises ValueError for
     what is not supported, KeyError for what is missing.
     """
     if data.startswith(b"minbpe v1"):
         return kinds.read_minbpe(data.decode("utf-8")), {}
-    content, is_ours = json.loads(data), data.startswith(OUR_BEGINNING)
+    content = json.loads(data)
     if "config" in content and "vocab" in content:
-        ranks, first_ids, expression = kinds.read_tekken(content)
-        by_id, splits = tiktoken.read_tiktoken(ranks)
-        by_id |= {token_id: text.encode("utf-8") for text, token_id in first_ids.items()}
-        return (by_id, splits, tuple(first_ids), expression), {}
+        return tiktoken.read_tekken(content), {}
     model = content["model"]
     # a file of T5 of before 2021 has no type
     model_type = json.dumps(model.setdefault("type", "BPE" if isinstance(model.get("vocab", {}), dict) else "Unigram"))
@@ -50,12 +47,14 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     require(model_type == '"BPE"', f"{kind}model.type = {model_type:.99} is not supported")
     merges: Any = list(model.pop("merges", []))
     vocab = model.pop("vocab", {})
+    is_ours = data.startswith(OUR_BEGINNING)
     special_ids, pattern, settings, border = read_entries(content, vocab, kind, is_ours)
-    if border:
+    if border:  # merges that join what it splits are never applied
         merges = [pair for pair in gpt2.pairs_of(merges) if not re.search(border, f"{pair[0][-1:]}{pair[1][:1]}")]
     by_id, found = read_tokens(vocab, merges, special_ids, settings)
-    # `found` is a tuple or MergeIds, so Tokenizer doesn't warn of tokens that no merge makes: the ids are right anyway.
-    arguments = by_id, found, steps.SpecialTokens(special_ids), pattern  # checked with the other entries
+    # The merges are a tuple or MergeIds, so Tokenizer doesn't warn of tokens that no merge makes: ids are right anyway.
+    # SpecialTokens are checked already.
+    arguments = by_id, found, steps.SpecialTokens(special_ids), pattern
     return arguments, {name: value for name, value in settings.items() if value}
 
 
@@ -114,8 +113,11 @@ def unused_entries(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, int],
                 settings: dict[str, Any]) -> tuple[dict[int, bytes], Any]:
-    """Return (vocab, merges) as Tokenizer takes them; settings get tokens that are unreachable, or shared."""
-    # Other programs look for words in printable characters, so they never find other names.
+    """Return (vocab, merges) as Tokenizer takes them; add "unreachable" and "shared" to the settings.
+
+    Special tokens that aren't shared are taken out of `vocab`, {name: id}.
+    """
+    # Other programs look for words in printable characters, so they never find a name with another character.
     other_character = re.compile(f"[^{re.escape(bpe.CHARACTERS)}]").search
     names = [name for name in vocab if name not in special_ids]
     unclear = {}

@@ -89,7 +89,7 @@ def read_entries(content: dict[str, Any], vocab: Mapping[str, int], kind: str,
 
 
 def unknown_bytes(model: dict[str, Any], vocab: Mapping[str, int], kind: str) -> list[str]:
-    """Take the entries for bytes without a token from a model; return the reason why they aren't supported."""
+    """Remove the entries of a model that are for bytes without a token; return the reason if they aren't supported."""
     unknown = [character for character in bpe.CHARACTERS if character not in vocab]
     reasons = []
     if (unk_token := model.pop("unk_token", None)) and unknown and not kind:
@@ -104,8 +104,8 @@ def unknown_bytes(model: dict[str, Any], vocab: Mapping[str, int], kind: str) ->
 def unused_entries(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries that encode() ignores, and save() writes back."""
     rest = {name: content[name] for name in UNUSED if content.get(name)}
-    for name, value in rest.items():  # save() could not write it, and other programs don't read it
-        written = bpe.to_json(value)
+    for name, value in rest.items():
+        written = bpe.to_json(value)  # save() can't encode half of a surrogate pair, and other programs can't read it
         half = re.search("[\ud800-\udfff]", written)
         require(not half, "{} has half of a surrogate pair: {!r:.60}", name, half and written[half.start() :])
     return rest
@@ -143,7 +143,10 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
 
 
 def shared_tokens(vocab: Mapping[str, int], merges: Any, specials: Iterable[str], ignore_merges: Any) -> dict[int, str]:
-    """Return {id: special token} of special tokens that other programs find in bytes, too, by their names."""
+    """Return {id: special token} of special tokens that other programs also find in text, since their names mean bytes.
+
+    merges are MergeIds, or pairs of names.
+    """
     named = {vocab[text]: text for text in specials if text in vocab}
     if not named:
         return {}

@@ -42,14 +42,14 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return tiktoken.read_tekken(content), {}
     model = content["model"]
     # a file of T5 of before 2021 has no type
-    model_type = json.dumps(model.setdefault("type", "BPE" if isinstance(model.get("vocab", {}), dict) else "Unigram"))
+    model_type = model.setdefault("type", "BPE" if isinstance(model.get("vocab", {}), dict) else "Unigram")
     kind = kinds.kind_of(content)
-    require(model_type == '"BPE"', f"{kind}model.type = {model_type:.99} is not supported")
+    require(model_type == "BPE", "{}model.type = {:.99} is not supported", kind, json.dumps(model_type))
     merges: Any = list(model.pop("merges", []))
     vocab = model.pop("vocab", {})
-    is_ours = data.startswith(OUR_BEGINNING)
-    special_ids, pattern, settings, border = read_entries(content, vocab, kind, is_ours)
-    if border:  # merges that join what it splits are never applied
+    pattern, spelled, border = read_steps(content, is_ours=data.startswith(OUR_BEGINNING))
+    special_ids, settings = read_entries(content, vocab, pattern, spelled, kind)
+    if border:  # merges across it are never applied
         merges = [pair for pair in gpt2.pairs_of(merges) if not re.search(border, f"{pair[0][-1:]}{pair[1][:1]}")]
     by_id, found = read_tokens(vocab, merges, special_ids, settings)
     # The merges are a tuple or MergeIds, so Tokenizer doesn't warn of tokens that no merge makes: ids are right anyway.
@@ -58,11 +58,14 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return arguments, {name: value for name, value in settings.items() if value}
 
 
-def read_entries(content: dict[str, Any], vocab: Mapping[str, int], kind: str,
-                 is_ours: bool) -> tuple[dict[str, int], Pattern, dict[str, Any], str]:
-    """Return the ids of special tokens, the pattern, the settings, and a border (see read_steps); check all of them."""
+def read_entries(content: dict[str, Any], vocab: Mapping[str, int], pattern: Pattern, spelled: Mapping[str, Any],
+                 kind: str) -> tuple[dict[str, int], dict[str, Any]]:
+    """Return the ids of special tokens, and the settings; check all entries.
+
+    vocab has been taken out of the content. spelled has the entries that read_steps() returns.
+    """
     model, added = content["model"], content.get("added_tokens") or []
-    if len({token["content"] for token in added}) < len(added):  # equal ones are one
+    if len({token["content"] for token in added}) < len(added):  # each once, if they are equal in all
         added = [*{json.dumps(token, sort_keys=True): token for token in added}.values()]
     reasons = unknown_bytes(model, vocab, kind)
     specials = tuple(token["content"] for token in added)
@@ -71,21 +74,20 @@ def read_entries(content: dict[str, Any], vocab: Mapping[str, int], kind: str,
     except ValueError as error:  # such as "\n", of one byte; there may be more reasons
         reasons.append(f"{error!s:.200}")
     special_ids = saving.ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
-    pattern, entries, border = read_steps(content, is_ours)
     kept = tuple(token["content"] for token in added if not token.get("special"))
     rest = unused_entries(content)
     settings: dict[str, Any] = {"kept": kept, "rest": rest, "ignore_merges": model.get("ignore_merges") is True}
     settings |= {flag: tuple(token["content"] for token in added if token.get(flag)) for flag in supported.FLAGS}
 
     expected = saving.tokenizer_json({}, [], special_ids, pattern, settings)
-    entries["decoder"] = content.get("decoder") or expected["decoder"]  # a file without one has the same ids
-    entries["added_tokens"] = added  # each once
+    decoder = content.get("decoder") or expected["decoder"]  # a file without one has the same ids
+    entries = {**spelled, "decoder": decoder, "added_tokens": added}
     reasons += supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0])
     reasons += supported.unsupported_templates(content)
     deep = [name for name in rest if supported.is_deep(rest[name])]
     reasons += [f"{name} is nested more than {supported.MOST_LEVELS} levels deep" for name in deep]
     supported.check_supported(content, entries, expected, reasons, kind)
-    return special_ids, pattern, settings, border
+    return special_ids, settings
 
 
 def unknown_bytes(model: dict[str, Any], vocab: Mapping[str, int], kind: str) -> list[str]:

@@ -182,42 +182,43 @@ def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[st
     listed, border = pre_tokenizer.get("pretokenizers", [pre_tokenizer]), ""
     if not content["model"].get("ignore_merges"):  # with it, a word that is a token needs no merge to cross a border
         listed, border = digits_in_bytes(listed)
-    steps = []
+    spelled = []
     for given in listed:
         is_literal = bool(given.get("pattern", {}).get("String"))
         for step in spelled_by_save(given):
             if step.get("type") == "ByteLevel":
-                steps.append(step)
+                spelled.append(step)
                 continue
             expression = step.get("pattern", {}).get("Regex", "")
             ours = (ONLY_MATCHES if step.get("invert") else "") + expression
             if step == saving.split_step(ours) and (is_ours or is_literal or not differs_in_oniguruma(expression)):
                 pattern.append(check_pattern(ours))
-                steps.append(saving.split_step(pattern[-1]))  # any spelling of a named pattern compares equal
-            else:  # check_supported() reports it; a placeholder keeps the index of later steps
+                spelled.append(saving.split_step(pattern[-1]))  # any spelling of a named pattern compares equal
+            else:  # check_supported() reports it; "gpt2" takes its place, so later steps keep their index
                 pattern.append("gpt2")
-                steps.append(step)
-    entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
+                spelled.append(step)
+    entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": spelled}}
     return check_pattern(tuple(pattern)), entries, border
 
 
-def digits_in_bytes(steps: list[Any]) -> tuple[list[Any], str]:
+def digits_in_bytes(listed: list[Any]) -> tuple[list[Any], str]:
     """Return the pre-tokenizers of Falcon with "ByteLevel" at the end, and without the "Digits" after it.
 
-    There, "Digits" splits words of the characters that stand for bytes, some of which are numbers: "ü" is "Ã¼". As no
-    merge may join what it splits, an expression for such pairs is returned, too. A Split at three digits
-    may come before "ByteLevel" as well, because ASCII digits stay what they are. Other steps stay as they are, with "".
+    There, "Digits" splits words of the characters that stand for bytes, some of which are numbers: "ü" is "Ã¼". No
+    merge may join what it splits, so a border is returned, too: an expression for two such characters. A Split
+    at three digits may as well come before "ByteLevel", since ASCII digits stand for themselves. Other lists are
+    returned as they are, with "".
     """
-    types = [step.get("type") for step in steps]
+    types = [step.get("type") for step in listed]
     place = types.index("ByteLevel") if "ByteLevel" in types else len(types)
-    splits = [step for step in steps[place + 1 :] if step == saving.split_step("[0-9][0-9][0-9]")]
-    later = [step for step in steps[place + 1 :] if step not in splits]
+    splits = [step for step in listed[place + 1 :] if step == saving.split_step("[0-9][0-9][0-9]")]
+    later = [step for step in listed[place + 1 :] if step not in splits]
     if [step.get("type") for step in later] != ["Digits"]:
-        return steps, ""
-    own_words = [saving.split_step("gpt2")] if steps[place].get("use_regex", True) else []
+        return listed, ""
+    own_words = [saving.split_step("gpt2")] if listed[place].get("use_regex", True) else []
     number, other = "[0-9²³¹¼½¾]", "[^0-9²³¹¼½¾]"
     border = number if later[0].get("individual_digits") else f"{number}{other}|{other}{number}"
-    return [*steps[:place], *own_words, *splits, {**steps[place], "use_regex": False}], border
+    return [*listed[:place], *own_words, *splits, {**listed[place], "use_regex": False}], border
 
 
 def spelled_by_save(step: dict[str, Any]) -> Iterator[dict[str, Any]]:

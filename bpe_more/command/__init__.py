@@ -105,22 +105,18 @@ def do_task(args: Namespace) -> int:
     from bpe_more.command import work
 
     work.expand_corpus(args)
-    same, encoder = True, None
+    if args.encode is None and args.extend is None:
+        return 0 if work.train(args, size) else 1
+    from bpe_more.command import models
+
     if args.encode is not None:
-        from bpe_more.command import models
-
-        corpus, encoder = models.encode(args)
-    elif args.extend is not None:
-        from bpe_more.command import models
-
-        arguments.check_extend(args)
-        text = "with --extend, the last argument must be the number of new tokens, such as +10000 or +10k, not {!r}"
-        require(last.startswith("+") and size, text, last)
-        corpus = models.extend(args, size or 0)
-    else:
-        corpus, same = work.train(args, size)
-    summary.report(args, "engine", summary.engine_used(corpus.options, encoder))
-    return 0 if same else 1
+        models.encode(args)
+        return 0
+    arguments.check_extend(args)
+    text = "with --extend, the last argument must be the number of new tokens, such as +10000 or +10k, not {!r}"
+    require(last.startswith("+") and size, text, last)
+    models.extend(args, size or 0)
+    return 0
 
 
 def split_corpus(args: Namespace) -> tuple[str, int | None]:

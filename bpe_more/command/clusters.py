@@ -6,7 +6,6 @@ Uses: choices, cluster, cluster.engines, cluster.urls, arguments, models, summar
 
 from __future__ import annotations
 
-import warnings
 from argparse import Namespace
 
 from bpe_more import choices, cluster, outputs
@@ -20,13 +19,10 @@ def run_on_cluster(args: Namespace, vocab_size: int) -> None:
     tasks_here = args.explain, args.compare, args.extend
     require(tasks_here == (None, None, None), "--explain, --compare and --extend don't work with --cluster")
     require(not set(outputs.STDIN) & set(args.corpus), "--cluster can't read standard input: write the text to files")
-    with warnings.catch_warnings(record=True) as caught:
-        if args.encode is not None:
-            encode(args)
-        else:
-            train(args, vocab_size)
-    for warning in caught:
-        summary.report(args, "note", str(warning.message))
+    if args.encode is not None:
+        encode(args)
+    else:
+        train(args, vocab_size)
 
 
 def encode(args: Namespace) -> None:

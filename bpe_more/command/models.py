@@ -1,8 +1,8 @@
 """The tasks of the command line for a saved model: --show, --encode and --extend.
 
 Gives: show(), encode() and extend(), one for each option; load_model(), and files_read(), the model's files.
-Uses: arguments, summary, work, corpus.arrays, corpus.reading, errors, explain, formats.kinds, formats.saving,
-patterns.steps, tokenizer, tokenizer.changes.
+Uses: arguments, summary, work, corpus.arrays, errors, explain, formats.kinds, formats.saving, patterns.steps,
+tokenizer, tokenizer.changes.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 import operator
 import os
 from argparse import Namespace
-from typing import Any
 
 import bpe
 from bpe_more import explain
 from bpe_more.command import arguments, summary, work
-from bpe_more.corpus import arrays, reading
+from bpe_more.corpus import arrays
 from bpe_more.errors import plural, require
 from bpe_more.formats import kinds, saving
 from bpe_more.patterns import steps
@@ -43,11 +42,11 @@ def show(args: Namespace) -> None:
     explain.show(args.show, tokenizer)
     # With several steps, or none, say which engine is used: C may not scan them, and no training run here said so.
     if len(steps.steps_of(tokenizer.pattern)[1]) != 1:
-        summary.report(args, "engine", summary.engine_used(tokenizer.options, tokenizer.encoder))
+        summary.report_engine(args, tokenizer.options, tokenizer)
 
 
-def encode(args: Namespace) -> tuple[reading.Corpus, Any]:
-    """Write the token ids of the corpus; return it, and the encoder, or None if Python was chosen."""
+def encode(args: Namespace) -> None:
+    """Write the token ids of the corpus."""
     tokenizer = load_model(args)
     given = arguments.given_options(args, arguments.ENCODING)
     work.check_names(args.corpus)
@@ -63,11 +62,11 @@ def encode(args: Namespace) -> tuple[reading.Corpus, Any]:
     summary.report_left_out(args, corpus.n_left_out)
     summary.report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer.id_bytes}")
     used = tokenizer.ordinary if args.begin or args.end else tokenizer
-    return corpus, used.encoder if corpus.options.engine != "python" else None
+    summary.report_engine(args, corpus.options, used)
 
 
-def extend(args: Namespace, n_tokens: int) -> reading.Corpus:
-    """Learn more tokens for a model; save it, with its settings for transformers, elsewhere; return the corpus."""
+def extend(args: Namespace, n_tokens: int) -> None:
+    """Learn more tokens for a model; save it, with its settings for transformers, elsewhere."""
     given = arguments.given_options(args, arguments.EXTENDING)
     tokenizer = Tokenizer.load(args.extend)
     source = os.path.dirname(kinds.model_path(args.extend))
@@ -99,7 +98,7 @@ def extend(args: Namespace, n_tokens: int) -> reading.Corpus:
         summary.report(args, "note", "ids beyond 65,535: arrays of them are uint32 now")
     model = new.vocab, new.merge_ids, new.special_ids, new.pattern
     work.save(args, folder, model, new.settings(), source)
-    return corpus
+    summary.report_engine(args, corpus.options)
 
 
 def check_stale_files(folder: str, source: str) -> None:

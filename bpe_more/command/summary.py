@@ -110,3 +110,9 @@ def report_left_out(args: Namespace, n_bytes: int) -> None:
     """Print how many bytes of a text have no token, if there are any."""
     if n_bytes:
         report(args, "left out", f"{plural(n_bytes, 'byte')} without a token in this vocabulary")
+
+
+def report_engine(args: Namespace, options: choices.Options, tokenizer: Any = None) -> None:
+    """Print the last line of the summary: the engine, which may depend on the model that encodes."""
+    encoder = tokenizer.encoder if tokenizer and options.engine != "python" else None
+    report(args, "engine", engine_used(options, encoder))

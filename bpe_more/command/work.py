@@ -47,8 +47,8 @@ def check_names(paths: Iterable[str]) -> None:
             os.stat(path)
 
 
-def train(args: Namespace, vocab_size: int | None) -> tuple[reading.Corpus, bool]:
-    """Train, print what was learned, save the model; return the corpus, and whether --compare agrees."""
+def train(args: Namespace, vocab_size: int | None) -> bool:
+    """Train, print what was learned, save the model; return whether --compare agrees."""
     given = arguments.given_options(args, arguments.TRAINING)
     options = choices.Options(**given, vocab_size=vocab_size).checked()
     check_names(args.corpus)
@@ -85,7 +85,8 @@ def train(args: Namespace, vocab_size: int | None) -> tuple[reading.Corpus, bool
         summary.report(args, "saved", f"nothing: {task} saves a model only with --model FOLDER")
     else:
         save(args, folder, (vocab, merges, special_ids, options.pattern))
-    return corpus, same
+    summary.report_engine(args, options)
+    return same
 
 
 def check_model(folder: str, options: choices.Options, paths: Sequence[bpe.FilePath]) -> None:

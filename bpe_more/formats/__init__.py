@@ -3,10 +3,10 @@
 The docstring of Tokenizer explains the settings that only such models have: kept, shared, unreachable, and others.
 
 saving          the files of a model, written
-huggingface     tokenizer.json, read; and which of its three kinds of files Tokenizer.load() has
-supported       what such a file may have, and what is refused
+huggingface     tokenizer.json, read
+supported       what a tokenizer.json may have, and what is refused
 transformers    settings, roles and chat templates
 gpt2            vocab.json and merges.txt, and merges as ids
-tiktoken        ranks
-kinds           Tekken and minbpe; what a file is that can't be read
+tiktoken        ranks: .tiktoken and tekken.json
+kinds           what a file is if it can't be read; minbpe's models
 """

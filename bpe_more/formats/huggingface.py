@@ -1,4 +1,4 @@
-"""Reading the file that Tokenizer.load() has: a tokenizer.json of any byte-level BPE, or one of those of kinds.py.
+"""tokenizer.json, read, of any byte-level BPE. Tokenizer.load() calls read_model() for its other kinds of files, too.
 
 Such a file may come from anywhere, so reading it takes time and memory in proportion to its size.
 
@@ -23,47 +23,49 @@ from bpe_more.formats.gpt2 import MergeIds
 from bpe_more.patterns import steps
 from bpe_more.patterns.steps import NORMAL_FORMS, ONLY_MATCHES, Pattern, check_pattern, differs_in_oniguruma, steps_of
 
-# The expressions in a file that begins like this are for regex, and not for Oniguruma: save() has written it, since no
-# other program ends lines like this.
+# A file that begins like this is from save(): no other program ends lines like this. Its expressions are for the
+# package regex; those in other files are for Oniguruma, which the package tokenizers uses.
 OUR_BEGINNING = b'{"version": "1.0",\n"truncation"'
 UNUSED = ["truncation", "padding", "post_processor"]  # save() writes them back; encode() ignores them
 
 
 def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of Tokenizer, and those with a name that only some models need.
+    """Return the arguments of Tokenizer: the four that each model has, and {name: value} of those that few models need.
 
-    The content tells which file this is: a tokenizer.json, a tekken.json, or a .model of minbpe. Raises ValueError for
+    The content tells if a file is a tokenizer.json, a tekken.json, or a .model of minbpe. Raises ValueError for
     what is not supported, KeyError for what is missing.
     """
     if data.startswith(b"minbpe v1"):
         return kinds.read_minbpe(data.decode("utf-8")), {}
-    content, is_ours = json.loads(data), data.startswith(OUR_BEGINNING)
+    content = json.loads(data)
     if "config" in content and "vocab" in content:
-        ranks, first_ids, expression = kinds.read_tekken(content)
-        by_id, splits = tiktoken.read_tiktoken(ranks)
-        by_id |= {token_id: text.encode("utf-8") for text, token_id in first_ids.items()}
-        return (by_id, splits, tuple(first_ids), expression), {}
+        return tiktoken.read_tekken(content), {}
     model = content["model"]
     # a file of T5 of before 2021 has no type
-    model_type = json.dumps(model.setdefault("type", "BPE" if isinstance(model.get("vocab", {}), dict) else "Unigram"))
+    model_type = model.setdefault("type", "BPE" if isinstance(model.get("vocab", {}), dict) else "Unigram")
     kind = kinds.kind_of(content)
-    require(model_type == '"BPE"', f"{kind}model.type = {model_type:.99} is not supported")
+    require(model_type == "BPE", "{}model.type = {:.99} is not supported", kind, json.dumps(model_type))
     merges: Any = list(model.pop("merges", []))
     vocab = model.pop("vocab", {})
-    special_ids, pattern, settings, border = read_entries(content, vocab, kind, is_ours)
-    if border:
+    pattern, spelled, border = read_steps(content, is_ours=data.startswith(OUR_BEGINNING))
+    special_ids, settings = read_entries(content, vocab, pattern, spelled, kind)
+    if border:  # merges across it are never applied
         merges = [pair for pair in gpt2.pairs_of(merges) if not re.search(border, f"{pair[0][-1:]}{pair[1][:1]}")]
     by_id, found = read_tokens(vocab, merges, special_ids, settings)
-    # `found` is a tuple or MergeIds, so Tokenizer doesn't warn of tokens that no merge makes: the ids are right anyway.
-    arguments = by_id, found, steps.SpecialTokens(special_ids), pattern  # checked with the other entries
+    # The merges are a tuple or MergeIds, so Tokenizer doesn't warn of tokens that no merge makes: ids are right anyway.
+    # SpecialTokens are checked already.
+    arguments = by_id, found, steps.SpecialTokens(special_ids), pattern
     return arguments, {name: value for name, value in settings.items() if value}
 
 
-def read_entries(content: dict[str, Any], vocab: Mapping[str, int], kind: str,
-                 is_ours: bool) -> tuple[dict[str, int], Pattern, dict[str, Any], str]:
-    """Return the ids of special tokens, the pattern, the settings, and a border (see read_steps); check all of them."""
+def read_entries(content: dict[str, Any], vocab: Mapping[str, int], pattern: Pattern, spelled: Mapping[str, Any],
+                 kind: str) -> tuple[dict[str, int], dict[str, Any]]:
+    """Return the ids of special tokens, and the settings; check all entries.
+
+    vocab has been taken out of the content. spelled has the entries that read_steps() returns.
+    """
     model, added = content["model"], content.get("added_tokens") or []
-    if len({token["content"] for token in added}) < len(added):  # equal ones are one
+    if len({token["content"] for token in added}) < len(added):  # each once, if they are equal in all
         added = [*{json.dumps(token, sort_keys=True): token for token in added}.values()]
     reasons = unknown_bytes(model, vocab, kind)
     specials = tuple(token["content"] for token in added)
@@ -72,25 +74,24 @@ def read_entries(content: dict[str, Any], vocab: Mapping[str, int], kind: str,
     except ValueError as error:  # such as "\n", of one byte; there may be more reasons
         reasons.append(f"{error!s:.200}")
     special_ids = saving.ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
-    pattern, entries, border = read_steps(content, is_ours)
     kept = tuple(token["content"] for token in added if not token.get("special"))
     rest = unused_entries(content)
     settings: dict[str, Any] = {"kept": kept, "rest": rest, "ignore_merges": model.get("ignore_merges") is True}
     settings |= {flag: tuple(token["content"] for token in added if token.get(flag)) for flag in supported.FLAGS}
 
     expected = saving.tokenizer_json({}, [], special_ids, pattern, settings)
-    entries["decoder"] = content.get("decoder") or expected["decoder"]  # a file without one has the same ids
-    entries["added_tokens"] = added  # each once
+    decoder = content.get("decoder") or expected["decoder"]  # a file without one has the same ids
+    entries = {**spelled, "decoder": decoder, "added_tokens": added}
     reasons += supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0])
     reasons += supported.unsupported_templates(content)
     deep = [name for name in rest if supported.is_deep(rest[name])]
     reasons += [f"{name} is nested more than {supported.MOST_LEVELS} levels deep" for name in deep]
     supported.check_supported(content, entries, expected, reasons, kind)
-    return special_ids, pattern, settings, border
+    return special_ids, settings
 
 
 def unknown_bytes(model: dict[str, Any], vocab: Mapping[str, int], kind: str) -> list[str]:
-    """Take the entries for bytes without a token from a model; return the reason why they aren't supported."""
+    """Remove the entries of a model that are for bytes without a token; return the reason if they aren't supported."""
     unknown = [character for character in bpe.CHARACTERS if character not in vocab]
     reasons = []
     if (unk_token := model.pop("unk_token", None)) and unknown and not kind:
@@ -105,8 +106,8 @@ def unknown_bytes(model: dict[str, Any], vocab: Mapping[str, int], kind: str) ->
 def unused_entries(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries that encode() ignores, and save() writes back."""
     rest = {name: content[name] for name in UNUSED if content.get(name)}
-    for name, value in rest.items():  # save() could not write it, and other programs don't read it
-        written = bpe.to_json(value)
+    for name, value in rest.items():
+        written = bpe.to_json(value)  # save() can't encode half of a surrogate pair, and other programs can't read it
         half = re.search("[\ud800-\udfff]", written)
         require(not half, "{} has half of a surrogate pair: {!r:.60}", name, half and written[half.start() :])
     return rest
@@ -114,8 +115,11 @@ def unused_entries(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, int],
                 settings: dict[str, Any]) -> tuple[dict[int, bytes], Any]:
-    """Return (vocab, merges) as Tokenizer takes them; settings get tokens that are unreachable, or shared."""
-    # Other programs look for words in printable characters, so they never find other names.
+    """Return (vocab, merges) as Tokenizer takes them; add "unreachable" and "shared" to the settings.
+
+    Special tokens that aren't shared are taken out of `vocab`, {name: id}.
+    """
+    # Other programs look for words in printable characters, so they never find a name with another character.
     other_character = re.compile(f"[^{re.escape(bpe.CHARACTERS)}]").search
     names = [name for name in vocab if name not in special_ids]
     unclear = {}
@@ -141,7 +145,10 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
 
 
 def shared_tokens(vocab: Mapping[str, int], merges: Any, specials: Iterable[str], ignore_merges: Any) -> dict[int, str]:
-    """Return {id: special token} of special tokens that other programs find in bytes, too, by their names."""
+    """Return {id: special token} of special tokens that other programs also find in text, since their names mean bytes.
+
+    merges are MergeIds, or pairs of names.
+    """
     named = {vocab[text]: text for text in specials if text in vocab}
     if not named:
         return {}
@@ -175,42 +182,43 @@ def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[st
     listed, border = pre_tokenizer.get("pretokenizers", [pre_tokenizer]), ""
     if not content["model"].get("ignore_merges"):  # with it, a word that is a token needs no merge to cross a border
         listed, border = digits_in_bytes(listed)
-    steps = []
+    spelled = []
     for given in listed:
         is_literal = bool(given.get("pattern", {}).get("String"))
         for step in spelled_by_save(given):
             if step.get("type") == "ByteLevel":
-                steps.append(step)
+                spelled.append(step)
                 continue
             expression = step.get("pattern", {}).get("Regex", "")
             ours = (ONLY_MATCHES if step.get("invert") else "") + expression
             if step == saving.split_step(ours) and (is_ours or is_literal or not differs_in_oniguruma(expression)):
                 pattern.append(check_pattern(ours))
-                steps.append(saving.split_step(pattern[-1]))  # any spelling of a named pattern compares equal
-            else:  # check_supported() reports it; a placeholder keeps the index of later steps
+                spelled.append(saving.split_step(pattern[-1]))  # any spelling of a named pattern compares equal
+            else:  # check_supported() reports it; "gpt2" takes its place, so later steps keep their index
                 pattern.append("gpt2")
-                steps.append(step)
-    entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
+                spelled.append(step)
+    entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": spelled}}
     return check_pattern(tuple(pattern)), entries, border
 
 
-def digits_in_bytes(steps: list[Any]) -> tuple[list[Any], str]:
+def digits_in_bytes(listed: list[Any]) -> tuple[list[Any], str]:
     """Return the pre-tokenizers of Falcon with "ByteLevel" at the end, and without the "Digits" after it.
 
-    There, "Digits" splits words of the characters that stand for bytes, some of which are numbers: "ü" is "Ã¼". As no
-    merge may join what it splits, an expression for such pairs is returned, too. A Split at three digits
-    may come before "ByteLevel" as well, because ASCII digits stay what they are. Other steps stay as they are, with "".
+    There, "Digits" splits words of the characters that stand for bytes, some of which are numbers: "ü" is "Ã¼". No
+    merge may join what it splits, so a border is returned, too: an expression for two such characters. A Split
+    at three digits may as well come before "ByteLevel", since ASCII digits stand for themselves. Other lists are
+    returned as they are, with "".
     """
-    types = [step.get("type") for step in steps]
+    types = [step.get("type") for step in listed]
     place = types.index("ByteLevel") if "ByteLevel" in types else len(types)
-    splits = [step for step in steps[place + 1 :] if step == saving.split_step("[0-9][0-9][0-9]")]
-    later = [step for step in steps[place + 1 :] if step not in splits]
+    splits = [step for step in listed[place + 1 :] if step == saving.split_step("[0-9][0-9][0-9]")]
+    later = [step for step in listed[place + 1 :] if step not in splits]
     if [step.get("type") for step in later] != ["Digits"]:
-        return steps, ""
-    own_words = [saving.split_step("gpt2")] if steps[place].get("use_regex", True) else []
+        return listed, ""
+    own_words = [saving.split_step("gpt2")] if listed[place].get("use_regex", True) else []
     number, other = "[0-9²³¹¼½¾]", "[^0-9²³¹¼½¾]"
     border = number if later[0].get("individual_digits") else f"{number}{other}|{other}{number}"
-    return [*steps[:place], *own_words, *splits, {**steps[place], "use_regex": False}], border
+    return [*listed[:place], *own_words, *splits, {**listed[place], "use_regex": False}], border
 
 
 def spelled_by_save(step: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -1,13 +1,11 @@
-"""Reads models of Mistral (tekken.json) and minbpe; of any other file, says what it seems to be.
+"""What kind of file this is: finds the model in a folder, and says what a file seems to be that can't be read.
 
-Gives: read_tekken(), read_minbpe(), model_path(); error_prefix(), which says what a file that can't be read seems to
-be.
+Gives: model_path(); error_prefix(), kind_of() and pairs_of_ids(), for errors; read_minbpe(), for the .model of minbpe.
 Uses: errors, transformers, patterns.steps.
 """
 
 from __future__ import annotations
 
-import binascii
 import contextlib
 import errno
 import json
@@ -19,34 +17,7 @@ from typing import Any
 import bpe
 from bpe_more.errors import require
 from bpe_more.formats import transformers
-from bpe_more.patterns.steps import ONLY_MATCHES, differs_in_oniguruma
-
-# ------------------------------
-# Models that load
-# ------------------------------
-
-# The first special tokens of a tekken.json that doesn't list them
-TEKKEN = [
-    "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]",
-    "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]",
-    "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]",
-]  # fmt: skip
-
-
-def read_tekken(content: Mapping[str, Any]) -> tuple[list[tuple[bytes, int]], dict[str, int], str]:
-    """Return (ranks of tiktoken, {special token: id}, expression) of a tekken.json, whose special tokens come first."""
-    config, vocab = content["config"], content["vocab"]
-    n, expression = config["default_num_special_tokens"], config["pattern"]
-    require(n <= len(vocab), "config.default_num_special_tokens = {:,} is more than there are tokens", n)
-    unclear = differs_in_oniguruma(expression)
-    require(not unclear, "programs may read {!r} in config.pattern differently", unclear)
-    names = {number: f"<SPECIAL_{number}>" for number in range(n)}
-    given = content.get("special_tokens") or []
-    names |= {each["rank"]: each["token_str"] for each in given} if given else dict(enumerate(TEKKEN[:n]))
-    special_ids = {text: token_id for token_id, text in names.items()}
-    require(len(special_ids) == len(names) == n, "two special tokens have the same text, or ids beyond {:,}", n)
-    tokens = vocab[: config["default_vocab_size"] - n]  # the file has more, which no model uses
-    return [(binascii.a2b_base64(each["token_bytes"]), each["rank"] + n) for each in tokens], special_ids, expression
+from bpe_more.patterns.steps import ONLY_MATCHES
 
 
 def read_minbpe(text: str) -> tuple[Any, ...]:
@@ -65,10 +36,6 @@ def read_minbpe(text: str) -> tuple[Any, ...]:
     # without a pattern, a text is one word; with one, text between its matches is dropped
     return vocab, tuple(merges), tuple(specials), ONLY_MATCHES + (expression or r"[\s\S]+")
 
-
-# ------------------------------
-# Kinds that don't
-# ------------------------------
 
 def kind_of(content: Mapping[str, Any]) -> str:
     """Return the beginning of an error for a tokenizer.json that isn't byte-level BPE: its kind; else ""."""

@@ -80,7 +80,9 @@ def printable(vocab: Mapping[int, bytes], merges: MergeIds,
         check_special_names(special_ids)
         raise ValueError("can't be saved: a special token is also another token in printable characters")
     lefts, rights, _ = merges.columns()
-    pairs = list(zip(map(names.__getitem__, lefts), map(names.__getitem__, rights)))
+    # names are in the order of ids: without gaps, a list has faster lookups
+    name_of: Any = [*names.values()] if max(names, default=-1) + 1 == len(names) else names
+    pairs = list(zip(map(name_of.__getitem__, lefts), map(name_of.__getitem__, rights)))
     check_names_in_merges(pairs, special_ids)
     return ids, pairs
 

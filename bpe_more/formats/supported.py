@@ -1,7 +1,9 @@
 """What a tokenizer.json may have: it is compared with what save() would write for its tokens and its steps.
 
-Gives: check_supported(), which names each difference that could change ids; unsupported_tokens(),
-unsupported_templates(), is_deep() and MOST_LEVELS; overlapping(); FLAGS of added tokens.
+A difference is an error that names it, except for entries that change no id.
+
+Gives: check_supported(), which compares; unsupported_tokens(), unsupported_templates(), is_deep() and MOST_LEVELS, for
+what a comparison can't find; overlapping(), for tokens that overlap others; FLAGS of added tokens.
 Uses: transformers, patterns.steps.
 """
 
@@ -16,13 +18,10 @@ from typing import Any
 from bpe_more.formats import transformers
 from bpe_more.patterns.steps import differs_in_oniguruma, normalize_text
 
-# A tokenizer.json of another program is compared with what save() would write for its tokens and its steps. A
-# difference is an error that names it, except for entries that change no id: trim_offsets is about places in text, and
-# decoding uses neither add_prefix_space nor use_regex. Such a file may come from anywhere, so reading it takes time and
-# memory in proportion to its size.
-# HARMLESS matches the names of these entries, as differences() gives them.
+# The entries that change no id, by the names that differences() gives them: trim_offsets is about places in text, and
+# decoding uses neither add_prefix_space nor use_regex.
 HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
-FLAGS = ("normalized", "lstrip", "rstrip")  # of added tokens; in the settings, the tokens that have them
+FLAGS = ("normalized", "lstrip", "rstrip")  # of added tokens; a setting with this name lists the tokens that have it
 MOST_LEVELS = 126  # of lists and dicts in an entry that save() writes back; tokenizers opens no deeper file
 
 
@@ -30,12 +29,15 @@ def check_supported(content: dict[str, Any], entries: dict[str, Any], expected: 
                     other_reasons: Sequence[str], kind: str) -> None:
     """Raise ValueError, in one line, with each value of a tokenizer.json that could change ids, and other reasons.
 
-    `entries` replace those of the file, whose spelling may differ from that of save(). The error begins with the kind.
+    content     the file
+    entries     {name: value} of those entries that save() may spell in another way, spelled as by save()
+    expected    what save() would write
+    kind        the beginning of the error, which kind_of() returns
     """
     found = differences(expected, {**content, **entries})
     different = {name: value for name, value in found if not re.fullmatch(HARMLESS, name)}
     values = {name: value for name, value in different.items() if value is not None}
-    # where only our side has values, as for "pre_tokenizer": null, their whole entry is shown
+    # if the file lacks a value that save() would write, as with "pre_tokenizer": null, its whole entry is shown
     entries_shown = {name.split(".")[0] for name in values}
     for entry in (name.split(".")[0] for name in different):
         if entry not in entries_shown:

@@ -1,7 +1,9 @@
-"""Reads ranks of tiktoken, from a .tiktoken file or from memory, and finds the merges that they mean.
+"""Models that are ranks: a .tiktoken file, ranks in memory, or Mistral's tekken.json.
 
-Gives: read_tiktoken(), which is public.
-Uses: choices, errors, gpt2, kinds.
+A rank is the id of a token. Such a model has no list of merges: each way to make a token of two others is a merge.
+
+Gives: read_tiktoken(), which is public; read_tekken(), which returns the arguments of Tokenizer.
+Uses: choices, errors, gpt2, kinds, patterns.steps.
 """
 
 from __future__ import annotations
@@ -18,6 +20,14 @@ from bpe_more import choices
 from bpe_more.errors import all_delayed, is_integer, require
 from bpe_more.formats import gpt2, kinds
 from bpe_more.formats.gpt2 import IgnoredMerges, MergeIds
+from bpe_more.patterns.steps import differs_in_oniguruma
+
+# The first special tokens of a tekken.json that doesn't list them
+TEKKEN = [
+    "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]",
+    "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]",
+    "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]",
+]  # fmt: skip
 
 
 def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Model:
@@ -28,9 +38,8 @@ def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Mod
     ranks as programs hold them in memory: {token: rank}, as tiktoken does, {rank: token}, or pairs of the
     two, as rustbpe does.
     """
-    if isinstance(path, list):
-        path = dict(path)
-    vocab = ranks_in_memory(path) if isinstance(path, Mapping) else ranks_of_file(path)
+    ranks = dict(path) if isinstance(path, list) else path
+    vocab = vocab_in_memory(ranks) if isinstance(ranks, Mapping) else vocab_of_file(ranks)
     merge_ids = MergeIds(splits_of(vocab))
     token_of = in_list(vocab).__getitem__
     lefts, rights, _ = merge_ids.columns()
@@ -40,15 +49,10 @@ def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Mod
     return vocab, merges
 
 
-def in_list(values: Mapping[int, Any]) -> Any:
-    """Return {number: value} as a list, in which look-ups take half of the time, unless it would have large gaps."""
-    n = max(values, default=-1) + 1
-    if n > 4 * len(values):
-        return values
-    as_list = [None] * n
-    for number, value in values.items():
-        as_list[number] = value
-    return as_list
+def in_list(vocab: Mapping[int, bytes]) -> Any:
+    """Return tokens by id in a list, in which lookups take half of the time, unless it would have large gaps."""
+    n = max(vocab) + 1
+    return list(map(vocab.get, range(n))) if n <= 4 * len(vocab) else vocab
 
 
 def splits_of(vocab: Mapping[int, bytes]) -> Sequence[int]:
@@ -70,7 +74,7 @@ def splits_of(vocab: Mapping[int, bytes]) -> Sequence[int]:
     return [number for rank, left, right in sorted(splits) for number in (left, right, rank)]
 
 
-def ranks_in_memory(ranks: Mapping[Any, Any]) -> dict[int, bytes]:
+def vocab_in_memory(ranks: Mapping[Any, Any]) -> dict[int, bytes]:
     """Return {rank: token} for that, or for {token: rank}."""
     pairs = [pair if isinstance(pair[0], bytes) else pair[::-1] for pair in ranks.items()]
     for token, rank in pairs:
@@ -83,7 +87,7 @@ def ranks_in_memory(ranks: Mapping[Any, Any]) -> dict[int, bytes]:
     return vocab
 
 
-def ranks_of_file(path: bpe.FilePath) -> dict[int, bytes]:
+def vocab_of_file(path: bpe.FilePath) -> dict[int, bytes]:
     """Return {rank: token} for a .tiktoken file."""
     in_base64 = b"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==)|=)"
     whole_line = re.compile(b"\n%s [0-9]+$" % in_base64, re.MULTILINE)  # "=" is b"" in Whisper's file
@@ -114,3 +118,21 @@ def check_lines(lines: Iterable[bytes], whole_line: re.Pattern[bytes]) -> None:
             require(fresh, "line {} repeats a token or a rank: {!r:.60}", number, line)
             tokens.add(token)
             ranks.add(rank)
+
+
+def read_tekken(content: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments of Tokenizer for a tekken.json: special tokens have the first ids, and ranks follow."""
+    config, ranks = content["config"], content["vocab"]
+    n, expression = config["default_num_special_tokens"], config["pattern"]
+    require(n <= len(ranks), "config.default_num_special_tokens = {:,} is more than there are tokens", n)
+    unclear = differs_in_oniguruma(expression)
+    require(not unclear, "programs may read {!r} in config.pattern differently", unclear)
+    names = {number: f"<SPECIAL_{number}>" for number in range(n)}
+    given = content.get("special_tokens") or []
+    names |= {each["rank"]: each["token_str"] for each in given} if given else dict(enumerate(TEKKEN[:n]))
+    special_ids = {text: token_id for token_id, text in names.items()}
+    require(len(special_ids) == len(names) == n, "two special tokens have the same text, or ids beyond {:,}", n)
+    used = ranks[: config["default_vocab_size"] - n]  # the file has more, which no model uses
+    vocab, merges = read_tiktoken([(binascii.a2b_base64(each["token_bytes"]), each["rank"] + n) for each in used])
+    vocab |= {token_id: text.encode("utf-8") for text, token_id in special_ids.items()}
+    return vocab, merges, tuple(special_ids), expression

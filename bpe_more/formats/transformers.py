@@ -28,9 +28,9 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
                        vocab_ids: Mapping[str, int]) -> tuple[dict[str, str], str]:
     """Return the texts of files that only transformers reads, and a note that names what is left out.
 
-    They have these roles, and the earlier settings in the folder, without roles and added tokens of
-    another model, to which transformers would give ids beyond those in vocab_ids, {name: id}.
-    Version 5 prefers chat_template.jinja; version 4.45 reads only tokenizer_config.json.
+    The settings that the folder has stay, and get these roles. Roles and added tokens of another model are
+    left out, since transformers would give them new ids: vocab_ids, {name: id}, has none for them. A chat
+    template is in two files: version 5 prefers chat_template.jinja, version 4.45 reads only tokenizer_config.json.
     """
     new = given_roles(roles, special_ids)
     old, in_map, added = (dict_in_file(os.path.join(folder, name)) for name in TRANSFORMERS_FILES)
@@ -70,7 +70,7 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
 
 
 def note_of(gone: Sequence[str]) -> str:
-    """Return a note on settings that a model can't have, or ""."""
+    """Return a note that names roles and tokens that are left out; "" if there are none."""
     what = ", ".join(gone[:5]) + f" and {len(gone) - 5:,} more" * (len(gone) > 5)
     return f"not in this model, so no longer in the settings for transformers: {what}" if gone else ""
 

@@ -79,8 +79,8 @@ class Vocabulary:
         self.shared = dict(shared or {})
         self._ignore_merges = ignore_merges or isinstance(merges, IgnoredMerges)
         specials = steps.check_special_tokens(special_tokens)
-        others = set(self.shared.values())
-        own = [special for special in specials if special not in others] if others else specials
+        shared_specials = set(self.shared.values())
+        own = [special for special in specials if special not in shared_specials] if shared else specials
         vocab, second_ids = without_second_ids(vocab, own, self.unreachable)
         found = merges.as_ids(vocab) if isinstance(merges, IgnoredMerges) else merges
         with_one_id = [special for special in own if special not in second_ids] if second_ids else own
@@ -90,7 +90,7 @@ class Vocabulary:
         self.options: choices.Options
         # each token once; second ids, shared and unreachable tokens are added below
         self.set_vocabulary(vocab, found, with_one_id, pattern)
-        if second_ids or others:
+        if second_ids or shared:
             self._special_ids |= second_ids | {special: token_id for token_id, special in self.shared.items()}
             self._special_ids = {special: self._special_ids[special] for special in specials}
             self._vocab |= {token_id: special.encode("utf-8") for special, token_id in second_ids.items()}

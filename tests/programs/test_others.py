@@ -13,9 +13,7 @@ import regex
 from compare import texts_for
 
 import bpe
-from bpe_more import training
-from bpe_more.formats import kinds
-from bpe_more.formats.tiktoken import read_tiktoken
+from bpe_more.formats.tiktoken import TEKKEN, read_tiktoken
 from bpe_more.tokenizer import Tokenizer
 from shared import trained
 from test_bpe import END, FIXTURE, PART, naive_encoder, need
@@ -84,7 +82,7 @@ def test_the_special_tokens_that_a_tekken_json_does_not_list_are_those_of_mistra
     need("mistral_common")
     from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
-    assert [token["token_str"] for token in Tekkenizer.DEPRECATED_SPECIAL_TOKENS] == kinds.TEKKEN
+    assert [token["token_str"] for token in Tekkenizer.DEPRECATED_SPECIAL_TOKENS] == TEKKEN
 
 
 # --- rustbpe and minbpe ----------------------------------------------------------------------------------------------

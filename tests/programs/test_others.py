@@ -13,6 +13,7 @@ import regex
 from compare import texts_for
 
 import bpe
+from bpe_more import training
 from bpe_more.formats.tiktoken import TEKKEN, read_tiktoken
 from bpe_more.tokenizer import Tokenizer
 from shared import trained

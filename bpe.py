@@ -73,8 +73,8 @@ Part I is the definition: tests compare the other Parts with it. The program is 
 it uses only GPT2, one of its patterns. This file works on its own, with the package regex. If
 `python build_ffi.py` has built the C engine next to it, three steps run in C, with the same results:
 counting words, learning merges, and encoding. Wherever one of them begins, an `if` asks for the engine (Part IX),
-and the other branch is the Python of this file. The package bpe_more builds on it: it reads other kinds
-of files, and extends vocabularies.
+and the other branch is the Python of this file. The package bpe_more builds on this file: it reads other
+kinds of files, and extends vocabularies.
 """
 
 from __future__ import annotations
@@ -320,8 +320,10 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             continue
 
         left, right = tokens[ord(pair[0])], tokens[ord(pair[1])]
-        if left + right in first_tokens:  # learned ones can't recur: proof in check_merges
+        if left + right in first_tokens:  # a learned token is made by one merge only (see check_merges)
             continue
+        if len(tokens) > sys.maxunicode:
+            raise OverflowError(f"Python can't learn more than {len(tokens):,} tokens; the engine in C can")
         new = chr(len(tokens))  # from 55,296 to 57,343 a lone surrogate: harmless, as nothing encodes it
         tokens.append(left + right)
         keys.append(descending(left + right))
@@ -635,12 +637,12 @@ def check_special_tokens(special_tokens: Strings, for_files: bool = False) -> tu
     """
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
-    tokens = tuple(special_tokens or ())
+    tokens = tuple(() if special_tokens is None else special_tokens)
     for number, token in enumerate(tokens, 1):
         valid = isinstance(token, str) and not regex.search("[\ufffd\ud800-\udfff]", token)
         if not valid or len(token.encode("utf-8")) < 2:
             rule = "at least two bytes of text, without U+FFFD and lone surrogates"
-            raise ValueError(f"special token {number} ({token!r}) must be {rule}")
+            raise ValueError(f"special token {number} ({token!r:.99}) must be {rule}")
         if for_files and to_token(token) != token.encode("utf-8"):
             raise ValueError(f"special token {token!r:.99} can't be saved: it looks like printable bytes")
     if len(set(tokens)) < len(tokens):
@@ -682,8 +684,8 @@ WINDOW = 8 << 10  # how much text is searched for a cut at a time: bytes of a fi
 
 def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
     """Return the last index at which text, a part of a larger text, can be cut, or 0 if there is none."""
-    # A window may begin or end inside a special token, and in a file also inside a character, of which up to
-    # 3 bytes are then lone surrogates. default=1: the character after a cut must be whole.
+    # Near the ends of a window, a special token may be incomplete, and in a file also a character: up to 3 of its
+    # bytes are then lone surrogates. default=1: the character after a cut must be whole.
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def divides_special_token(place: int) -> bool:
@@ -862,7 +864,7 @@ def check_input(paths: Paths, texts: Strings, outputs: Sequence[str] = ()) -> li
     if not names and texts is None:
         raise ValueError("no file: the list of paths is empty")
     for path in names:
-        # 0 is no regular file: "-" is standard input. stat() raises FileNotFoundError for a missing one
+        # "-", standard input, is no regular file, as 0 says. For a missing file, stat() raises FileNotFoundError
         mode = 0 if path == "-" else os.stat(path).st_mode
         if stat.S_ISDIR(mode):
             raise ValueError(f"{path} is a folder; name its files, such as {path}/*.txt")
@@ -870,8 +872,8 @@ def check_input(paths: Paths, texts: Strings, outputs: Sequence[str] = ()) -> li
             ways = "`python -m bpe_more`, or `from bpe_more import train_bpe`, reads this"
             raise ValueError(f"{path}: bpe.py reads plain text files; {ways}")
     for output in filter(os.path.exists, outputs):
-        if os.path.isdir(output):
-            raise ValueError(f"the output {output} is a folder")
+        if not os.path.isfile(output):
+            raise ValueError(f"the output {output} is {'a folder' if os.path.isdir(output) else 'not a regular file'}")
         for path in names:
             if os.path.samefile(output, path):
                 raise ValueError(f"the output {output} is the same file as {path}, which is needed, too")
@@ -909,9 +911,16 @@ class Slice(NamedTuple):
 
     @contextlib.contextmanager
     def named_in_errors(self, done: Sequence[object] = ()) -> Iterator[None]:
-        """In errors, name the file and the byte, or the text: its number follows from how many are done."""
+        """In errors, name the file and the byte, or the text.
+
+        done is the list of results, which grows in the block: its length is the number of the text that failed.
+        """
         try:
             yield
+        except OSError as error:
+            if error.errno and self.path:
+                error.filename = self.path
+            raise
         except UnicodeDecodeError as error:
             byte = f"byte {self.start + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
             raise ValueError(f"{self.path}: not valid UTF-8 at {byte}") from None
@@ -921,7 +930,7 @@ class Slice(NamedTuple):
             raise ValueError(f"{place}: {error}") from None
 
     def apply(self, work: Callable[[Sequence[bytes]], T]) -> T:
-        """Return work(texts), which the engine does."""
+        """Return work(texts), with errors named. The engine calls it."""
         with self.named_in_errors():
             return work(self.read())
 
@@ -982,7 +991,7 @@ def slices_of_texts(texts: Iterable[str]) -> Iterator[Slice]:
 
 def with_progress(items: Iterable[T], label: str, total: int) -> Iterator[T]:
     """Yield slices, or merges; with a label, show on the terminal how much of the total there has been."""
-    shows = label and sys.stderr and sys.stderr.isatty()  # it is None if it was closed
+    shows = label and sys.stderr and sys.stderr.isatty()  # stderr is None if it was closed
     done = 0
     shown_at = 0.0
     try:
@@ -1037,7 +1046,8 @@ def worker_processes(task: Callable[[Slice], object], n: int) -> Iterator[list[A
     connections: list[Any] = []
     try:
         # No other thread starts or forks a process, which would keep these connections open. Signals wait:
-        # Ctrl-C would make a process that is just starting print a traceback.
+        # Ctrl-C would make a process that is just starting print a traceback. A system may have no room for a
+        # process, or lack a part of multiprocessing.
         with contextlib.suppress(ImportError, OSError), STARTING, signals_delayed():
             for _ in range(n if can_start_processes() else 0):
                 ours, theirs = context.Pipe()
@@ -1045,7 +1055,7 @@ def worker_processes(task: Callable[[Slice], object], n: int) -> Iterator[list[A
                 process = context.Process(target=worker_loop, args=(task, ours, theirs), daemon=True)
                 process.start()
                 processes.append(process)
-                theirs.close()  # only the process has it now, so the connection ends when the process does
+                theirs.close()  # only processes have it now, so the connection ends when they do
                 connections.append(ours)
         yield connections
     finally:
@@ -1075,16 +1085,14 @@ def share_out(slices: Iterator[Slice], connections: Sequence[Any]) -> Iterator[A
         ready: list[Any] = wait(list(at_work))
         for connection in ready:
             try:
-                result = connection.recv()
+                results[at_work.pop(connection)] = connection.recv()
             except (EOFError, OSError):
                 raise RuntimeError("a worker process was killed; it may have run out of memory") from None
-            results[at_work.pop(connection)] = result
             idle.append(connection)
         while n_yielded in results:
-            result = results.pop(n_yielded)
-            if isinstance(result, Exception):
-                raise result
-            yield result
+            if isinstance(results[n_yielded], Exception):
+                raise results.pop(n_yielded)  # a variable would keep its traceback, and so the connections open
+            yield results.pop(n_yielded)
             n_yielded += 1
 
 
@@ -1093,7 +1101,10 @@ STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 @contextlib.contextmanager
 def signals_delayed() -> Iterator[None]:
-    """Delay Ctrl-C and `kill` until the end of a block, except on Windows. A process forked in it starts so."""
+    """Delay Ctrl-C and `kill` until the end of a block, except on Windows.
+
+    A process that is forked in the block starts with both delayed.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -1177,7 +1188,7 @@ class Tokenizer:
         made = set(self.new_ids)
         for special, special_id in self.special_ids.items():
             if special_id in made:
-                raise ValueError(f"a merge makes the special token {special!r}: leave it out of the vocabulary")
+                raise ValueError(f"a merge makes the special token {special!r:.60}, too: choose another text for it")
         self.known_words: dict[str, tuple[int, ...]] = {}
 
     def __len__(self) -> int:
@@ -1323,7 +1334,8 @@ class Tokenizer:
         if in_c and self.encoder is not None:
             arrays = self.encoder.encode_slices(slices, typecode, n_workers)
         else:
-            compile_pattern(self.pattern)  # before processes start: one could inherit a lock of the package regex
+            # before processes start: one that is forked while another thread compiles would inherit a locked lock
+            compile_pattern(self.pattern)
             arrays = in_processes(functools.partial(self.encode_slice, typecode=typecode), slices, n_workers)
         id_bytes = array(typecode).itemsize
         with new_files([output]) as [file], contextlib.closing(arrays):
@@ -1383,6 +1395,7 @@ class Tokenizer:
                 expression = content["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
                 # any other difference could change ids: nothing is guessed
                 is_ours = content == tokenizer_json(ids, list(map(list, pairs)), special_ids, expression)
+                is_ours = is_ours and special_ids.items() <= ids.items()
             except (KeyError, IndexError, TypeError):
                 is_ours = False
             if not is_ours:
@@ -1399,9 +1412,10 @@ class Tokenizer:
         new id.
         """
         specials = check_special_tokens(special_tokens, for_files=True)
+        pattern = check_pattern(pattern)
         with open(vocab_filepath, encoding="utf-8-sig") as file, error_prefix(vocab_filepath):
             ids = json.load(file, object_pairs_hook=unique_keys)
-            model_of(ids, [], specials)  # called for its errors, so that they name this file
+            ids_of(model_of(ids, [], specials)[0])  # called for its errors, so that they name this file
         with open(merges_filepath, encoding="utf-8-sig") as file, error_prefix(merges_filepath):
             lines = file.read().split("\n")
             if not any(lines):
@@ -1455,7 +1469,10 @@ def to_printable(token: bytes) -> str:
 
 
 def to_token(text: str) -> bytes:
-    """Read a token of a file: "Ġthe" is b" the". "<a b>" has a space, which stands for no byte: so it is text."""
+    """Read a token of a file: "Ġthe" is b" the".
+
+    Text with a character that stands for no byte, such as the space in "<a b>", is taken as it is.
+    """
     try:
         return codecs.charmap_encode(text, "strict", BYTE_OF)[0]
     except UnicodeEncodeError:
@@ -1516,7 +1533,7 @@ def unique_keys(entries: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def error_prefix(path: FilePath) -> Iterator[None]:
-    """Put a file's name before an error. Any error but a plain ValueError means another kind of file."""
+    """Put a file's name before an error. A ValueError keeps its text; any other error means that it is no model."""
     try:
         yield
     except (OSError, MemoryError):
@@ -1531,9 +1548,11 @@ def new_files(paths: Iterable[str]) -> Iterator[Sequence[BinaryIO]]:
     """Open new files under temporary names, and give them their names at the end.
 
     All are complete, and on the disk, before the first one replaces an older file. After an error, or
-    Ctrl-C, they are removed, and the older files stay.
+    Ctrl-C, the new files are removed, and the older ones stay.
     """
     targets = list(map(os.path.realpath, paths))  # a link is followed, not replaced
+    for target in filter(os.path.isdir, targets):
+        raise ValueError(f"the output {target} is a folder")
     temporary = [f"{target}.{os.getpid()}.tmp" for target in targets]
     try:
         with contextlib.ExitStack() as stack:
@@ -1749,7 +1768,8 @@ def choose_engine(name: EngineName, pattern: str | None = None) -> Any:
     engine, reason = find_engine()
     if engine is not None:
         reason = engine.declines(pattern) if pattern is not None else ""
-    if name == "c" and reason and not getattr(engine, "only_learns", ""):
+    only_learns = engine is not None and engine.only_learns
+    if name == "c" and reason and not only_learns:
         raise ValueError(f"engine 'c' can't be used: {reason}")
     return None if reason else engine
 

@@ -436,6 +436,80 @@ def test_a_closed_output_is_no_error(tmp_path, closed):
 
 
 @only_python
+@is_linux
+def test_an_error_of_a_worker_keeps_no_connection_open(tmp_path, cut):
+    """A variable with the error would keep its traceback, and so all that the call has."""
+    cut(20_000)
+    tokenizer = bpe.Tokenizer({97: b"a"}, [])
+    numbers = []
+    for _ in range(4):
+        with pytest.raises(ValueError, match="no token for the byte"):
+            tokenizer.encode_files(CORPUS, tmp_path / "ids.npy", workers=3)
+        numbers.append(len(os.listdir("/proc/self/fd")))
+    assert len(set(numbers)) == 1, numbers
+
+
+@only_python
+@pytest.mark.parametrize("vocab, pattern, named", [
+    ('{"a": -1}', "gpt2", r"vocab\.json: vocab maps ids"), ('{"a": 1.5}', "gpt2", r"vocab\.json: vocab maps ids"),
+    ('{"a": 1, "b": 1}', "gpt2", r"vocab\.json: two tokens have the same id"), ('{"a": 1}', "bad(", "^pattern 'bad"),
+])  # fmt: skip
+def test_from_files_names_the_file_that_is_wrong(tmp_path, vocab, pattern, named):
+    (tmp_path / "vocab.json").write_text(vocab)
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    with pytest.raises(ValueError, match=named):
+        bpe.Tokenizer.from_files(tmp_path / "vocab.json", tmp_path / "merges.txt", pattern=pattern)
+
+
+@only_python
+def test_load_takes_no_other_ids_of_special_tokens(tmp_path):
+    bpe.Tokenizer(*trained(300), [END]).save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_bytes())
+    content["added_tokens"][0]["id"] = 999
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="save\\(\\) did not write this model"):
+        bpe.Tokenizer.load(tmp_path)
+
+
+@only_python
+def test_a_corpus_that_cannot_be_read_is_named_and_not_the_output(tmp_path, monkeypatch):
+    def fail(part):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(bpe.Slice, "read", fail)
+    for call in (lambda: bpe.count_words(CORPUS), lambda: bpe.Tokenizer(*trained(300)).encode_files(CORPUS, tmp_path / "ids.npy")):
+        with pytest.raises(OSError, match=r"corpus\.txt"):
+            call()
+
+
+@only_python
+def test_python_says_how_many_tokens_it_can_learn(monkeypatch):
+    """Each token is a character, of which there are 1,114,112."""
+    monkeypatch.setattr(sys, "maxunicode", 257)
+    assert len(bpe.train_bpe(texts=["abc"], vocab_size=258)[1]) == 2
+    with pytest.raises(OverflowError, match="^Python can't learn more than 258 tokens; the engine in C can$"):
+        bpe.train_bpe(texts=["abcd"], vocab_size=259)
+
+
+@only_python
+@is_linux
+def test_outputs_that_are_no_files_are_left_alone(tmp_path):
+    tokenizer = bpe.Tokenizer(*trained(300))
+    os.mkfifo(tmp_path / "ids.npy")
+    with pytest.raises(ValueError, match=r"ids\.npy is not a regular file$"):
+        tokenizer.encode_files(CORPUS, tmp_path / "ids.npy")
+    tokenizer.save(tmp_path / "model")
+    before = {name: (tmp_path / "model" / name).read_bytes() for name in ("tokenizer.json", "vocab.json")}
+    (tmp_path / "model/merges.txt").unlink()
+    (tmp_path / "model/merges.txt").mkdir()
+    with pytest.raises(ValueError, match=r"merges\.txt is a folder$"):
+        bpe.Tokenizer(*trained(400)).save(tmp_path / "model")
+    assert {name: (tmp_path / "model" / name).read_bytes() for name in before} == before
+    assert sorted(os.listdir(tmp_path / "model")) == ["merges.txt", "tokenizer.json", "vocab.json"]
+
+
+@only_python
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, processes start one by one")
 @pytest.mark.parametrize("n_started", [0, 1])
 def test_where_processes_are_refused_those_that_started_do_the_work(monkeypatch, cut, n_started):

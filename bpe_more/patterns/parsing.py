@@ -174,7 +174,10 @@ def borders_of(text: str) -> list[int]:
     """Return where runs of code points that match an expression begin and end, in order."""
     if len(text) == 1 and text != ".":
         return [ord(text), ord(text) + 1]
-    runs = compile_class(f"(?:{text})+").finditer(all_characters())
+    try:
+        runs = compile_class(f"(?:{text})+").finditer(all_characters())
+    except regex.error:  # in [^]:-~~]?[x], parse() reads two sets, and regex one: after ~~, ] is a character
+        raise UnsupportedError(text) from None
     return [place for run in runs for place in run.span()]
 
 

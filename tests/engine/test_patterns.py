@@ -115,6 +115,13 @@ def test_a_match_that_can_continue_as_from_its_beginning_ends_where_python_ends_
         assert training.count_words(texts=[text], pattern=pattern, engine="c") == training.count_words(texts=[text], pattern=pattern, engine="python")
 
 
+def test_a_set_that_regex_ends_elsewhere_is_not_scanned_in_c():
+    """random_sets.py found it: the error of the package came out of every call."""
+    pattern = r"(?:[\d-]\W)*[^]:-~~]?[\d-]"
+    assert ENGINE.declines(pattern) == "[^]:-~~]"
+    assert training.count_words(texts=["a]1-"], pattern=pattern) == training.count_words(texts=["a]1-"], pattern=pattern, engine="python")
+
+
 def test_several_steps_have_the_words_of_one_step_after_another():
     """As one automaton, or one for each step."""
     rng, n_together, n_in_turn, n_cuts = random.Random(2), 0, 0, 0

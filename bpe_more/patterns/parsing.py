@@ -176,7 +176,7 @@ def borders_of(text: str) -> list[int]:
         return [ord(text), ord(text) + 1]
     try:
         runs = compile_class(f"(?:{text})+").finditer(all_characters())
-    except regex.error:  # in [^]:-~~]?[x], parse() reads two sets, and regex one: after ~~, ] is a character
+    except regex.error:  # of [^]:-~~]?[x], which regex reads as one set, parse() takes [^]
         raise UnsupportedError(text) from None
     return [place for run in runs for place in run.span()]
 

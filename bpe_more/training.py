@@ -1,6 +1,6 @@
 """Training with all options: train_bpe, and its two halves, count_words and train_from_counts.
 
-Gives: these three, which are public; learn_model() for a table of words, and checked_counts() for counts of others.
+Gives: these three, which are public; learn_model() for a table of words, checked_counts() for a caller's counts.
 Uses: choices, corpus.counting, corpus.reading, errors.
 """
 
@@ -23,7 +23,8 @@ def train_bpe(input_path: bpe.Paths = None, vocab_size: int | None = None, speci
               engine: bpe.EngineName = "auto", progress: bool = False, column: str | None = "text") -> bpe.Model:
     """Train byte-level BPE; return vocab {id: token} and merges [(left, right), ...] in order.
 
-    input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input
+    input_path        the path of a file, or a list of paths: UTF-8 text, the files with a column (see below), and
+                      .gz and .zst of text and JSON Lines; "-" is standard input
     vocab_size        required; the maximum number of tokens: 256 bytes, special tokens, and merges
     special_tokens    a list of strings that get the ids from 256 on; text is split at them first
     texts             instead of input_path, an iterable of strings, each a separate text; or a column of Arrow,
@@ -37,7 +38,8 @@ def train_bpe(input_path: bpe.Paths = None, vocab_size: int | None = None, speci
                       Except on Linux, processes need `if __name__ == "__main__":` in a script
     engine            "python", "c", or "auto": C if it is built. The result is the same
     progress          show progress on standard error, in one line
-    column            the column of .parquet, .jsonl and .json files that has the texts; None reads JSON as plain text
+    column            the column with the texts, in Parquet, Arrow, Feather and JSON Lines (.jsonl, .ndjson, .json);
+                      None reads JSON as plain text
 
     >>> train_bpe(texts=["low lower lowest"], vocab_size=258)[1]
     [(b'o', b'w'), (b'l', b'ow')]
@@ -85,7 +87,7 @@ def train_from_counts(words: bpe.Counts | Iterable[tuple[bytes, int]], vocab_siz
 def checked_counts(words: Any, special_tokens: Sequence[str]) -> Iterator[tuple[bytes, int]]:
     """Yield the pairs (word, count) of a mapping or an iterable; refuse the first bad pair.
 
-    A word with a special token in it is refused, too: text is split at special tokens, so it can't be a word.
+    A word that contains a special token is refused, too: text is split at these, so no word contains one.
     """
     special = re.compile(b"|".join(re.escape(token.encode("utf-8")) for token in special_tokens))
     if not isinstance(words, Iterable):

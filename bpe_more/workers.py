@@ -1,7 +1,8 @@
-"""One function that does a task for many items on all cores, and gives the results in order.
+"""in_order(): does a task for many items on all cores, and yields the results in order.
 
 Work in C takes threads. Work in Python takes processes, which are those of bpe.py. A system may refuse some of them, or
-all: then this thread does the work, with the same results. Ctrl-C, or an error, ends them at any time.
+all: then the calling thread does the work, with the same results. Ctrl-C, or an error, ends processes at once, and
+threads after their current item.
 
 Gives: in_order(), count_cores(), MOST_WORKERS.
 Uses: errors.
@@ -29,9 +30,9 @@ def in_order(task: Callable[[Any], T], items: Iterator[Any], most_workers: int,
              in_threads: bool = True) -> Generator[T, None, None]:
     """Yield task(item) for each item, in order, from at most most_workers threads or processes.
 
-    Some items are taken ahead, as many as there are workers; not all, which could fill the memory.
+    Only a few items are taken ahead, about one for each worker: all of them could fill the memory.
     """
-    ahead = list(itertools.islice(items, min(most_workers, 2)))  # with one, cores need not be counted
+    ahead = list(itertools.islice(items, min(most_workers, 2)))  # for a single item, cores need not be counted
     if len(ahead) == 2:
         most_workers = min(most_workers, count_cores())
         ahead += itertools.islice(items, max(most_workers - 2, 0))
@@ -43,7 +44,7 @@ def in_order(task: Callable[[Any], T], items: Iterator[Any], most_workers: int,
         yield from results_of_threads(task, items, n_workers)
     else:
         with all_delayed():
-            import bpe  # only now: if bpe.py is the program, it isn't this module
+            import bpe  # only here: if bpe.py runs as a script, it is __main__, and this import loads a second copy
         yield from bpe.in_processes(task, items, n_workers)
 
 
@@ -81,7 +82,7 @@ def results_of_threads(task: Callable[[Any], T], items: Iterator[Any], n_threads
         with contextlib.suppress(queue.Empty):
             while True:
                 todo.get_nowait()
-        todo.put(None)  # one is enough for all threads: Ctrl-C may come between two
+        todo.put(None)  # a single one, which each thread puts back for the next: Ctrl-C could come between several puts
         for thread in threads:
             thread.join()
 
@@ -100,7 +101,7 @@ def do_tasks(task: Callable[[Any], object], todo: Any) -> None:
 
 
 def count_cores() -> int:
-    """Return how many cores this process may use, in a container, too."""
+    """Return how many cores this process may use; a container may allow fewer than the system has."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, cores_of_quota())
 

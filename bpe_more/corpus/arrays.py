@@ -20,10 +20,10 @@ from bpe_more.corpus.reading import Border, Corpus, SmallFiles
 from bpe_more.errors import require
 from bpe_more.outputs import check_outputs, file_in_errors, new_files
 
-LONG_TEXT = 1 << 20  # characters of a text from which on encode() uses all cores
+LONG_TEXT = 1 << 20  # encode() uses all cores for a text with this many characters or more
 PART_OF_TEXT = 512 << 10  # characters of its parts
-WINDOW_OF_TEXT = 4 << 10  # characters in which a place to cut is looked for
-MOST_SPECIALS = 1000  # which are looked for at each place; with more of them, a long text is one part
+WINDOW_OF_TEXT = 4 << 10  # characters that are searched for a cut at a time
+MOST_SPECIALS = 1000  # special tokens; they are searched for at each cut, so with more of them, a long text stays whole
 
 
 def parts_of_text(text: str, pattern: Any, special_tokens: tuple[str, ...]) -> Iterator[tuple[int, int]]:
@@ -42,7 +42,7 @@ def parts_of_text(text: str, pattern: Any, special_tokens: tuple[str, ...]) -> I
 
 
 def border_ids(tokenizer: Any, begin: str | None, end: str | None) -> list[bytes]:
-    """Return the ids of two special tokens as in an array, and b"" for None. Raises ValueError for other tokens."""
+    """Return the ids of two special tokens as bytes of the array, b"" for None. Raises ValueError for other tokens."""
     ids = []
     for name, token in (("begin", begin), ("end", end)):
         known = ", ".join(tokenizer.special_ids) or "it has none"

@@ -1,7 +1,7 @@
 """Columns of strings in Arrow's memory, in files of Arrow, and in Parquet.
 
-In Arrow's memory, a column of strings is a block of UTF-8, and the places at which texts end. C takes the same, so it
-reads them where they are. Nobody may change that memory meanwhile: C checks it, and then relies on it.
+In Arrow's memory, a column of strings is a block of UTF-8, and the offsets at which texts end. The C engine takes
+the same layout, so it reads them in place. Nothing may change it meanwhile: C checks it, and then relies on it.
 
 Gives: Texts, a block as C takes it, and block_of(), which makes one; TextRows, a slice of such texts, for JSON Lines,
 too; slices_of_arrow(), slices_of_arrays(), slices_of_parquet(); open_arrow(), open_parquet(). pyarrow is imported if
@@ -29,8 +29,8 @@ from bpe_more.errors import package, require
 LAYOUTS = {"string": "binary", "large_string": "large_binary", "string_view": "binary_view", "null": "null"}
 LAYOUTS |= {layout: layout for layout in LAYOUTS.values()}
 GROUP_BYTES = 8 << 20  # a worker reads row groups of Parquet up to this size; larger ones are read in parts
-# A row group whose rows repeat long texts is small in the file, where these are in a dictionary. If its rows could have
-# more text than REPEATED_BYTES, the longest text in the dictionary is looked up, ...
+# A row group that repeats long texts is small in the file, which has each of them once, in a dictionary. If its rows
+# could expand to more than REPEATED_BYTES, the longest text in the dictionary is looked up, ...
 REPEATED_BYTES = 64 << 20
 BATCH_BYTES = 16 << 20  # ... and at most this much text is read at a time
 REPLACE_MAKES_IT = "errors='replace' makes it"
@@ -67,7 +67,7 @@ class TextRows(NamedTuple):
     def apply(self, work: Callable[[Any], Any], errors: str) -> tuple[int, Any]:
         """Return how many bytes the texts have, and work(texts); add the place to errors."""
         texts = self.texts(errors) if callable(self.texts) else self.texts
-        if errors == "replace":  # in bytes of Arrow, of which only nulls have been replaced
+        if errors == "replace":  # Arrow's bytes may be invalid UTF-8: only nulls have been replaced so far
             texts = block_of([text.decode("utf-8", "replace").encode("utf-8") for text in texts])
         try:
             return len(texts.data), work(texts)
@@ -172,7 +172,7 @@ def is_text(kind: Any) -> bool:
 
 
 def arrays_of_bytes(strings: Any, slice_bytes: int) -> Iterator[Any]:
-    """Yield an array as arrays of bytes. What has another layout than in C is copied, some texts at a time."""
+    """Yield an array as arrays of bytes. Arrays whose layout isn't C's are copied, some texts at a time."""
     indices = getattr(strings, "indices", None)  # of a dictionary
     values = strings if indices is None else strings.dictionary
     values = values.view(LAYOUTS[str(values.type)])
@@ -295,8 +295,8 @@ def slices_of_parquet(path: str, slice_bytes: int, options: choices.Options) -> 
         for numbers, size, n_rows in groups_of(file.metadata, leaf, slice_bytes):
             most = slicing.SLICE_TEXTS  # rows at a time
             is_large = size > GROUP_BYTES or n_rows > most
-            most_text = n_rows * size  # if each row repeats one long text
-            # rows with 1 KB or more each in the file are few, and are read as fast as their dictionary
+            most_text = n_rows * size  # an upper bound, reached if each row repeats one long text
+            # whether to look the longest text up: rows of 1 KB or more in the file are read as fast as their dictionary
             pays_off = is_large or size < n_rows << 10
             # groups_of() puts several groups together only if all their text is at most REPEATED_BYTES
             if len(numbers) == 1 and most_text > REPEATED_BYTES and pays_off:
@@ -325,7 +325,7 @@ def longest_repeated(path: str, column: str | None, metadata: Any, numbers: Sequ
 
 
 def groups_of(metadata: Any, leaf: int, slice_bytes: int) -> Iterator[tuple[list[int], int, int]]:
-    """Yield the numbers of row groups that are read together, which fill a slice or are one, their bytes and rows."""
+    """Yield (numbers of row groups, their bytes, their rows): as many groups as fit in a slice, but at least one."""
     numbers: list[int] = []
     size = n_rows = repeated = 0
     for number in range(metadata.num_row_groups):

@@ -25,7 +25,7 @@ from bpe_more.patterns.steps import Normalizer
 def scan_normalized(table: Any, normalizer: Normalizer, options: choices.Options, texts: Sequence[bytes]) -> Any:
     """Count the words of normalized texts in a table of C.
 
-    Python counts texts in which normalizing makes or breaks special tokens. Returns their counts, or None.
+    Texts in which normalizing makes or breaks special tokens are counted in Python. Returns these counts, or None.
     """
     normalized = list(map(normalizer.normalized, texts))
     table.scan_all([text for text in normalized if text is not None])
@@ -34,9 +34,9 @@ def scan_normalized(table: Any, normalizer: Normalizer, options: choices.Options
 
 
 class WordTable(collections.Counter[bytes]):
-    """Words and their counts. Tables in C have add(), copy(), which returns a dict, and len() as well."""
+    """Words and their counts. Tables in C have add(), items(), totals() and len(), too, and copy() returns a dict."""
 
-    n_bytes = 0  # in words that add() has added, counting every occurrence; text can't have 2**63 bytes
+    n_bytes = 0  # of all words from add(), times their counts; words from real text can't reach 2**63
 
     def add(self, pairs: Iterable[tuple[bytes, int]]) -> None:
         """Add the counts of words.
@@ -59,7 +59,7 @@ class WordTable(collections.Counter[bytes]):
 
 
 def new_table(options: choices.Options) -> Any:
-    """Return an empty table for counts from elsewhere: C's, or a WordTable if it only learns, or isn't used."""
+    """Return an empty table for counts made elsewhere: C's, or a WordTable if C only learns, or isn't used."""
     engine = choices.engine_for(options)
     if engine and not engine.only_learns:
         return engine.words((), "gpt2")  # which splits no text, so any pattern will do
@@ -67,7 +67,7 @@ def new_table(options: choices.Options) -> Any:
 
 
 def special_counter(special_tokens: Sequence[str], in_threads: bool) -> Callable[[Sequence[bytes]], int]:
-    """Return a function that counts special tokens in texts: C's, or for processes Python's, which can be pickled."""
+    """Return a function that counts special tokens in texts: C's in threads, else Python's, which pickles."""
     engine = choices.find_engine()[0] if in_threads else None
     if engine and not engine.only_learns:
         return engine.special_counter(special_tokens)  # type: ignore[no-any-return]
@@ -91,7 +91,7 @@ def count_texts(texts: Iterable[bytes], options: choices.Options) -> dict[bytes,
 
 def learn_with_progress(table: Any, options: choices.Options) -> Iterator[bpe.Learned]:
     """Learn merges from a table of words, which is used up; yield them with their counts, best first."""
-    n_wanted = options.vocab_size - 256 - len(options.special_tokens)  # which fill the vocabulary
+    n_wanted = options.vocab_size - 256 - len(options.special_tokens)  # merges that fill the vocabulary
     engine = choices.engine_for(options)
     learn_with = engine.learn if engine else learn_in_python
     merges = learn_with(table, n_wanted, options.min_frequency, options.min_word_count)

@@ -1,4 +1,4 @@
-"""Files with texts in rows, and compressed files, even of plain text: JSON Lines, and unpacking.
+"""Slices of files that aren't uncompressed plain text: JSON Lines, .gz, .zst, and through arrow.py Arrow and Parquet.
 
 Packages are imported when a file needs them: zstandard for .zst, pyarrow for Arrow and Parquet (in arrow.py).
 
@@ -25,7 +25,7 @@ from bpe_more.errors import all_delayed, package, require
 
 
 def plain_json(line: bytes) -> Any:
-    """Parse JSON. json.loads(line) would also take half of a surrogate, and a byte-order mark."""
+    """Parse JSON in strict UTF-8. Given bytes, json.loads also takes encoded surrogates, and a byte-order mark."""
     return json.loads(line.decode("utf-8"))
 
 
@@ -35,7 +35,7 @@ with contextlib.suppress(ImportError), all_delayed():  # signals wait: orjson cr
 # scan_json(text, 0) returns (value, its end), and takes no space before the value
 scan_json: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 LINES_BYTES = 512 << 10  # how much JSON a worker parses at a time: what it makes of it stays in the processor's cache
-LINES_PARSED = 256  # how many lines json parses at a time: with all of a slice, it took 1.3 times as long
+LINES_PARSED = 256  # how many lines json parses at a time: all lines of a slice at once took 1.3 times as long
 ZST_BYTES = 2 << 10  # how much is unpacked at a time: 4 bytes may become 128 KB
 FORMATS = {".parquet": "Parquet", ".arrow": "Arrow", ".feather": "Arrow", ".gz": "gzip", ".zst": "zstd", "": ""}
 AS_TEXT = "column=None, or --as text, reads the file as plain text, with its braces"
@@ -43,7 +43,7 @@ BOM = b"\xef\xbb\xbf"  # a byte-order mark
 
 
 def check_files(paths: Iterable[str], options: choices.Options) -> None:
-    """Raise an error for a missing package, or a file of columns without the right one, before any file is read."""
+    """Raise an error for a missing package, or a missing column, before any text is read."""
     for path in paths:
         kind, packing = inputs.kind_of(path, options)
         if packing == ".zst":
@@ -57,7 +57,7 @@ def check_files(paths: Iterable[str], options: choices.Options) -> None:
 
 
 def slices_of_file(path: str, slice_bytes: int, options: choices.Options) -> Iterator[Any]:
-    """Cut a file into slices."""
+    """Cut a file that isn't uncompressed plain text into slices, by the reader for its kind."""
     kind, packing = inputs.kind_of(path, options)
     with arrow.errors_in(path):
         if kind == ".parquet":
@@ -74,7 +74,7 @@ def slices_of_file(path: str, slice_bytes: int, options: choices.Options) -> Ite
 
 
 def unpacked(path: str, packing: str, n_bytes: int) -> Iterator[bytes]:
-    """Yield the bytes of a file, unpacked. Zstandard may have any number of frames, and windows of any size."""
+    """Yield the bytes of a file, unpacked. A .zst file may have several frames, and windows of up to 2 GB."""
     is_stdin = path in outputs.STDIN
     with open(0 if is_stdin else path, "rb", closefd=not is_stdin) as file:
         inputs.check_start(path, file.peek(inputs.START_BYTES), FORMATS[packing])
@@ -129,7 +129,7 @@ def without_mark(path: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def place_of_line(path: str, lines: bytes, first: int, row: int) -> str:
-    """Return the place of a row for an error; blank lines are no rows."""
+    """Return the place of a row for an error. Rows count on from line `first`, without blank lines."""
     numbers = [number for number, line in enumerate(lines.split(b"\n"), first) if line.strip()]
     return f"{path}, line {numbers[row - first]}"
 
@@ -144,7 +144,7 @@ def read_lines(path: str, lines: bytes, first: int, column: Any, errors: str) ->
 
 
 def rows_of_lines(lines: bytes) -> Iterable[Any]:
-    """Parse lines of JSON, without a step of Python for each. It may refuse what text_of_line takes."""
+    """Parse lines of JSON, without a Python loop. It may refuse lines that text_of_line accepts."""
     if fast_json is not plain_json:
         return map(fast_json, filter(None, lines.split(b"\n")))
     stripped = list(filter(None, map(bytes.strip, lines.split(b"\n"), itertools.repeat(b" \t\r"))))
@@ -184,7 +184,7 @@ def text_of_line(line: bytes, column: Any, errors: str) -> bytes:
     """Return the text of a line of JSON."""
     try:
         row = fast_json(line)
-    except (ValueError, RecursionError):  # orjson refuses halves of surrogates, and doesn't say where UTF-8 is invalid
+    except (ValueError, RecursionError):  # orjson refuses lone surrogates, and doesn't say where UTF-8 is invalid
         row = json.loads(line.decode("utf-8", errors))
     require(isinstance(row, dict), "not an object with the key {!r}, but {!r:.60}", column, row)
     text = row.get(column)

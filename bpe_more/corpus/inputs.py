@@ -1,4 +1,4 @@
-"""Refuses inputs that can't be read, with an error that names them and the way out; finds the files of patterns.
+"""Refuses inputs that can't be read, with an error that says what to do instead; expands globs such as *.txt.
 
 Files are known by the ends of their names, and by their first bytes; folders by a file in them; objects by their types.
 
@@ -60,7 +60,7 @@ SAVED = {  # the file that marks a folder saved by the library datasets, and the
     "dataset_dict.json": os.path.join("*", "data-*.arrow"),
 }
 ARROW = 'select_columns("text").with_format("arrow").iter(1000)'
-COLUMNS = {  # the call that gives a column, for objects that aren't one
+COLUMNS = {  # class of an object with columns -> the call that gives one of them
     "polars.LazyFrame": 'texts.select("text").collect()',
     "pyarrow.Dataset": 'texts.to_batches(columns=["text"])',
     "pyarrow.ParquetFile": 'texts.iter_batches(500, columns=["text"])',
@@ -95,10 +95,10 @@ def check_path(path: str) -> None:
 
 
 def kind_of(path: str, options: choices.Options) -> tuple[str, str]:
-    """Return two endings of a path, or "" for each: one of KINDS, and that of a compressed file.
+    """Return the format and the compression of a path, by its extensions: "a.jsonl.gz" -> (".jsonl", ".gz"), else "".
 
-    If both are "", it is a plain file, and data.py isn't imported. A new ending is also a matter of files_in(), and of
-    NOT_TEXT in bpe.py.
+    If both are "", it is a plain file, and data.py isn't imported. Add a new extension to
+    files_in() and to NOT_TEXT in bpe.py, too.
     """
     kinds = "|".join(map(re.escape, KINDS))
     endings: Any = re.fullmatch(rf"(?s).*?({kinds})?(\.gz|\.zst)?", path.lower())  # which matches any path
@@ -107,7 +107,7 @@ def kind_of(path: str, options: choices.Options) -> tuple[str, str]:
 
 
 def files_in(folder: str) -> str:
-    """Return a pattern for the files in a folder, by the most frequent end of their names: data/*.parquet."""
+    """Return a glob for the most frequent extension in a folder: "data" -> "data/*.parquet"."""
     endings: collections.Counter[str] = collections.Counter()
     for entry in os.scandir(folder):
         name, ending = os.path.splitext(entry.name)
@@ -120,7 +120,7 @@ def files_in(folder: str) -> str:
 
 
 def expanded(paths: Iterable[str]) -> list[str]:
-    """Return the paths with the files of patterns such as data/*.txt, which some shells leave to programs."""
+    """Return the paths, with globs such as data/*.txt replaced by their files. Some shells leave that to programs."""
     found = []
     for path in paths:
         if glob.has_magic(path) and not os.path.exists(path):
@@ -139,9 +139,9 @@ def check_start(path: str, start: bytes, expected: str = "") -> None:
 
 
 def check_plain(path: str, start: bytes) -> None:
-    """Refuse JSON Lines, too, which the name of a pipe doesn't show.
+    """Refuse what check_start() refuses, and JSON Lines, which a pipe has no name to show.
 
-    They begin with an object that ends in its first line, or whose first line is longer than `start`.
+    The input is taken for JSON Lines if it begins with an object that ends in its first line, or after `start`.
     """
     check_start(path, start)
     if re.match(rb'(\xef\xbb\xbf)?\s*\{[ \t]*"[^\n]*(\}\s*\n|\Z)', start):
@@ -163,7 +163,7 @@ def check_file(path: str, expected: str) -> None:
 
 
 def check_texts(texts: Any) -> None:
-    """Refuse an object that has columns, but isn't one, and a dataset's table; name the call that gives a column."""
+    """Refuse a table or dataset where a column is needed; the error names the call that gives one."""
     # `texts=dataset.data` is a datasets.table; select() and shuffle() don't change it
     way = 'pass its dataset.with_format("arrow").iter(1000)'
     require(type(texts).__module__ != "datasets.table", "a dataset's table may have other rows; {}", way)

@@ -1,6 +1,6 @@
-"""Progress in one line of standard error, with a share, a rate and a time left; and printing that stops no work.
+"""Progress in one line of standard error, with a share, a rate and a time left; and printing that can't stop work.
 
-Gives: with_progress(); is_terminal(); say(), for all that is printed, and FAILED, the errors of standard streams;
+Gives: with_progress(); is_terminal(); say(), for all that is printed, and FAILED, each standard stream's first error;
 visible(), which protects the terminal.
 Uses: nothing of bpe_more.
 """
@@ -24,7 +24,8 @@ def with_progress(items: Iterable[T], wanted: bool,
     """Pass items on; if wanted, show the progress, at most five times a second.
 
     describe(number of items) returns (text, how much is done, the total or 0, unit). A time left is shown from a tenth
-    of the total on. It is a bound for merges, which become faster: earlier, it was up to 70 times too long.
+    of the total on. For merges, which become faster, it is an upper bound:
+    before a tenth, it was up to 70 times too long.
     """
     if not wanted:
         yield from items
@@ -85,7 +86,7 @@ def say(text: str, name: str = "stderr") -> None:
     except (OSError, ValueError, AttributeError) as error:
         FAILED.setdefault(name, error)
         with contextlib.suppress(OSError, ValueError, AttributeError), open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), stream.fileno())  # else Python would fail to write the rest when it ends
+            os.dup2(nowhere.fileno(), stream.fileno())  # else Python would fail to flush the rest at exit
 
 
 def visible(text: str) -> str:

@@ -1,7 +1,7 @@
 """The files or texts of a call, read and worked on by all cores.
 
-What a slice is, and where text is cut, is in slicing.py. Workers read their parts of files themselves (but pipes,
-compressed files and large row groups are read before), and small files share a slice.
+What a slice is, and where text is cut, is in slicing.py. Workers read their parts of files themselves, but the
+calling thread reads pipes, compressed files and large row groups. Small files share a slice.
 
 Gives: Corpus, with results() of any work on text, and count(); SmallFiles and Border, which are slices, too;
 apply_to_slice() and refuse_useless_column().
@@ -55,7 +55,7 @@ class Border:
 class Corpus:
     """The files or texts of a call. Raises ValueError or OSError if they can't be read.
 
-    encode_corpus() in arrays.py keeps numbers of what it has encoded here.
+    encode_corpus() in arrays.py keeps its totals here: n_documents, n_left_out, n_specials.
     """
 
     def __init__(self, paths: bpe.Paths, texts: bpe.Strings, options: choices.Options, begin: str | None = None,
@@ -81,17 +81,17 @@ class Corpus:
                 from bpe_more.corpus import data  # only now: few calls need it
             data.check_files(self.paths, options)
         refuse_useless_column(self.paths, options)
-        # an engine that only learns has a reason for that: then Python scans, with any pattern
+        # If find_engine() gives a reason, the engine only learns: Python scans then, and takes any pattern.
         if options.engine == "c" and not choices.find_engine()[1]:
             lacks = choices.lacking_in_c(options.pattern)
             require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
-        # 0 for pipes, files in /proc, empty files, and files that have another size than their text
-        sizes = (os.stat(path).st_size if plain and path != "-" else 0 for path, plain in zip(self.paths, is_plain))
-        self.sizes = list(sizes)
+        # 0 for pipes, files in /proc, empty files, and files whose size isn't that of their text (.gz, .parquet)
+        has_size = [plain and path not in outputs.STDIN for path, plain in zip(self.paths, is_plain)]
+        self.sizes = [os.stat(path).st_size if known else 0 for path, known in zip(self.paths, has_size)]
         self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
         self.begin, self.end = begin, end  # the special tokens around each encoded document
         self.bytes_read = 0
-        self.n_begun = 0  # files of which a slice has been read
+        self.n_begun = 0  # files that slices() has begun
         self.n_documents = 0  # how many have been encoded: files of text, rows and texts
         self.counted: Sequence[str] = ()  # special tokens that encode_corpus counts in text
         self.n_specials = 0
@@ -133,8 +133,8 @@ class Corpus:
                 yield part
 
         results = workers.in_order(task, taking(), most_workers, in_threads)
-        # After Ctrl-C, a notebook keeps the traceback, and with it all generators. The workers would live
-        # on if they weren't closed, here and by those that call results().
+        # After Ctrl-C, a notebook keeps the traceback, and with it all generators. Unless these are closed, here
+        # and by callers of results(), the workers live on.
         with contextlib.closing(results):
             marked: list[str] = []
             for n_bytes, result, more in progress.with_progress(results, self.options.progress, describe):
@@ -148,7 +148,7 @@ class Corpus:
             warn(f"{text}; to leave it out: tail -c +4, or texts= of a file opened with encoding='utf-8-sig'")
 
     def slices(self, slice_bytes: int = slicing.SLICE_BYTES) -> Iterator[Any]:
-        """Cut files into slices of about slice_bytes; collect texts into such slices, small files into an eighth."""
+        """Cut files, and collect texts, into slices of about slice_bytes; collect small files up to an eighth of it."""
         yield from slices_of_texts(self.texts, slice_bytes, self.options.errors)
         small = slice_bytes // 8  # a task takes time to be handed out, and a large one delays others
         for are_small, group in itertools.groupby(self.begun_files(), lambda pair: 0 < pair[1] < small):
@@ -222,7 +222,7 @@ def refuse_useless_column(paths: Iterable[str], options: choices.Options, is_giv
 def is_read_from_arrow(texts: Any) -> bool:
     """Tell if texts are a column in Arrow's memory.
 
-    A Series is not read there if its strings are objects of Python, or if pyarrow is missing: it also yields strings.
+    A Series of Python objects isn't, nor any Series without pyarrow: iterating over it yields strings as well.
     """
     if not slicing.is_arrow(texts):
         return False
@@ -233,7 +233,7 @@ def is_read_from_arrow(texts: Any) -> bool:
 
 
 def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Any]:
-    """Cut columns of Arrow into slices."""
+    """Import arrow.py, which few calls need, and return its slices_of_arrow()."""
     with all_delayed():  # signals
         from bpe_more.corpus import arrow
     return arrow.slices_of_arrow(columns, slice_bytes, errors)
@@ -257,10 +257,11 @@ def slices_of_file(path: str, slice_bytes: int, options: choices.Options) -> Ite
 
 
 def slices_of_pipe(path: str, slice_bytes: int, options: choices.Options) -> Iterator[slicing.Slice]:
-    """Cut standard input, or another file without a size, into slices, which are read here."""
+    """Cut standard input, or another file without a size, into slices; the calling thread reads them."""
     # column=None, as with --as text, reads JSON as plain text
     check = inputs.check_start if options.column is None else inputs.check_plain
-    with open(0 if path == "-" else path, "rb", closefd=path != "-") as file:
+    is_stdin = path in outputs.STDIN
+    with open(0 if is_stdin else path, "rb", closefd=not is_stdin) as file:
         blocks = iter(functools.partial(file.read, slicing.WINDOW_BYTES // 2), b"")
         yield from slicing.slices_of_blocks(path, inputs.checked(path, blocks, check), slice_bytes, options)
 
@@ -281,9 +282,9 @@ def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[Sm
 
 
 def apply_to_slice(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tuple[int, T, list[str]]:
-    """Read the texts of a slice, if it has none; return how many bytes they have, and work(texts).
+    """Return (bytes in a slice, work(its texts), files that begin with a byte-order mark).
 
-    The third result has the names of files that begin with a byte-order mark. Errors get the file and the place.
+    Texts that aren't in the slice yet are read from its file. Errors get the file and the place.
     """
     if hasattr(part, "apply"):  # arrow.TextRows, or a Border
         return *part.apply(work, errors), []

@@ -1,4 +1,4 @@
-"""Slices of text: where a larger text may be cut without changing a word, and pipes in pieces.
+"""Slices of text: where text may be cut without changing a word, and cutting a stream.
 
 Gives: Slice; last_cut(), cut_stream(), slices_of_blocks(); apply_to_texts(), which adds the place to an error;
 to_utf8() and join_surrogates(), for str; is_arrow().
@@ -23,20 +23,20 @@ SLICE_TEXTS = 1 << 14  # how many texts at most: they may all be empty
 
 
 def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> int:
-    """Return an index in bytes, near the end, at which a window of a larger text can be cut, else 0.
+    """Return the byte index at which to cut a larger text in this window, near the window's end; 0 if there is none.
 
     No special token crosses the cut, so the two parts have the same special tokens as the whole.
     """
     text = window.decode("utf-8", "surrogateescape")
     # The window may begin or end inside a character, of which up to 3 bytes are there, or inside a special token. So
-    # cuts keep away from its ends. 1: without special tokens, the characters next to a cut must still be whole.
+    # cuts keep away from its ends: by 3 bytes and the longest token, or one whole character if there is none.
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def is_crossed(place: int) -> bool:
         # "cats<|e" and "nd|>": at least one character of the token is on each side
         return any(token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
 
-    for place in steps.places_to_cut(text, pattern, special_tokens):  # from the end backwards
+    for place in steps.places_to_cut(text, pattern, special_tokens):  # C's first, then others; each from the end
         if margin <= place <= len(text) - margin and not is_crossed(place):
             return len(text[:place].encode("utf-8", "surrogateescape"))
     return 0
@@ -94,7 +94,7 @@ def to_utf8(text: str, errors: str = "strict") -> bytes:
     """Encode text as UTF-8. With errors="replace", lone surrogates become U+FFFD."""
     if not isinstance(text, str):
         raise TypeError(f"text must be a str, not {type(text).__name__}")
-    if errors == "replace":  # JSON decoders leave "\ud83d\udc4d", which is one character in UTF-16
+    if errors == "replace":  # some decoders leave a character as two surrogates, "\ud83d\udc4d"; UTF-16 joins them
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text.encode("utf-8")
 

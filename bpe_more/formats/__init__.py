@@ -1,6 +1,6 @@
-"""Files of models: those of other programs are read, and save() writes ones that other programs read.
+"""Model files: reads those of other programs, and writes files that other programs can read.
 
-The docstring of Tokenizer explains the settings that only such models have: kept, shared, unreachable, and others.
+The docstring of Tokenizer explains the settings that only models of other programs have, such as kept and shared.
 
 saving          the files of a model, written
 huggingface     tokenizer.json, read
@@ -8,5 +8,5 @@ supported       what a tokenizer.json may have, and what is refused
 transformers    settings, roles and chat templates
 gpt2            vocab.json and merges.txt, and merges as ids
 tiktoken        ranks: .tiktoken and tekken.json
-kinds           what a file is if it can't be read; minbpe's models
+kinds           finds the file in a folder; says what a file is that can't be read; reads minbpe's models
 """

@@ -1,8 +1,8 @@
 """GPT-2's two files, vocab.json and merges.txt, and merges as ids.
 
-Gives: read_vocab(), merges_of_file(), read_merges(); MergeIds, which find_merges() fills in C; IgnoredMerges, those of
-tiktoken; tokens_at_once(), pairs_of() and merges_as_bytes(), from names in files to tokens; paused_collector(), for
-reading and writing any model.
+Gives: read_vocab(), merges_of_file(), read_merges(), for the two files; MergeIds, and find_merges(), which makes them
+in C; IgnoredMerges, the merges of models with ignore_merges; tokens_at_once(), pairs_of() and merges_as_bytes(), which
+turn names in files into tokens and merges; paused_collector(), for reading and writing any model.
 Uses: choices, errors.
 """
 
@@ -27,7 +27,7 @@ from bpe_more.errors import require
 def read_vocab(data: bytes, specials: Sequence[str]) -> tuple[dict[str, int], dict[int, bytes]]:
     """Return {name: id} and {id: token} of a vocab.json.
 
-    A special token has its text as name, even if the file has it in printable characters.
+    The name of a special token is its text, even where the file has it in printable characters: "<a b>" for "<aĠb>".
     """
     names = dict(json.loads(data, object_pairs_hook=entries_once))
     for special in specials:
@@ -59,8 +59,8 @@ def merges_of_file(text: str, names: Mapping[str, int], vocab: Mapping[int, byte
     lines = re.sub("^#version.*", "", text).split("\n")
     merges = find_merges(names, list(filter(None, lines)))
     lefts, rights, new = merges.columns()
-    # Ids are wrong if a name stands for other bytes, as that of a special token does, or if no merge makes a long part.
-    # Then read_merges() and Tokenizer look at each merge, and have the errors.
+    # The ids can't be used if a name stands for other bytes, as a special token's does, or if a merge uses a token of
+    # several bytes that no merge makes. Then read_merges() and Tokenizer check each merge, and raise the errors.
     token_of = vocab.__getitem__
     joined = map(operator.add, map(token_of, lefts), map(token_of, rights))
     begins_with_bytes = all(len(vocab[part]) == 1 for part in {*lefts, *rights}.difference(new))
@@ -71,7 +71,7 @@ def merges_of_file(text: str, names: Mapping[str, int], vocab: Mapping[int, byte
 
 
 def tokens_at_once(names: Collection[str]) -> list[bytes]:
-    """Return the tokens with these names in printable characters, mostly all in one call."""
+    """Return the tokens of these names (see bpe.to_token), usually with one call for all of them."""
     try:
         data, _ = codecs.charmap_encode("".join(names), "strict", bpe.BYTE_OF)
     except UnicodeEncodeError:  # a name has other characters
@@ -81,14 +81,14 @@ def tokens_at_once(names: Collection[str]) -> list[bytes]:
 
 
 def pairs_of(merges: Iterable[Any]) -> list[Any]:
-    """Return merges as pairs: older versions of other programs write a pair as "t h"."""
+    """Return merges as pairs of names. Older versions of tokenizers write "t h" for ["t", "h"]."""
     return [pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in merges]
 
 
 def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
     """Return the ids of merges, pairs of names; ids is {name: id}.
 
-    The result is empty without C, or if a merge may be wrong: merges_as_bytes() and Tokenizer have the errors.
+    Returns none if C can't be used, or a merge may be wrong: then merges_as_bytes() and Tokenizer raise the error.
     """
     engine, _ = choices.find_engine()
     if not engine or engine.only_learns:  # learning is all that bpe_fast.c can do
@@ -104,7 +104,7 @@ def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
 
 
 class MergeIds(Sequence[tuple[int, int, int]]):
-    """Merges as ids: (left, right, new) for each. Tokenizer takes them, too, instead of pairs of tokens.
+    """Merges as ids, (left, right, new) for each, in the order of ranks. Tokenizer takes these or pairs of tokens.
 
     They are in one array, since the garbage collector would look through tuples: `numbers` has the three ids of
     the first merge, then those of the second, and so on.
@@ -126,7 +126,8 @@ class MergeIds(Sequence[tuple[int, int, int]]):
         return len(self.numbers) // 3
 
     def __getitem__(self, rank: Any) -> Any:
-        return tuple(self.numbers[3 * rank : 3 * rank + 3])
+        start = 3 * range(len(self))[rank]  # an IndexError for a rank too high; -1 is the last merge
+        return tuple(self.numbers[start : start + 3])
 
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
         numbers = iter(self.numbers)
@@ -134,13 +135,13 @@ class MergeIds(Sequence[tuple[int, int, int]]):
 
 
 class IgnoredMerges(list[bpe.Pair]):
-    """Merges of a model with ignore_merges, in which a word that is a token stays whole."""
+    """Merges of a model with ignore_merges: a word that is a token stays whole, whatever the merges would do."""
 
     # From read_tiktoken(), which knows the ids: the vocabulary, the merges, and these as ids.
     as_read: tuple[Mapping[int, bytes], list[bpe.Pair], MergeIds] | None = None
 
     def as_ids(self, vocab: Mapping[int, bytes]) -> MergeIds | IgnoredMerges:
-        """Return these merges as ids if nothing has changed since read_tiktoken() made them, else as they are."""
+        """Return these merges as ids if the caller has changed neither them nor the vocabulary, else themselves."""
         if self.as_read is not None:
             vocab_then, merges_then, merge_ids = self.as_read
             if merges_then == self and vocab_then == vocab:

@@ -1,6 +1,6 @@
-"""tokenizer.json, read, of any byte-level BPE. Tokenizer.load() calls read_model() for its other kinds of files, too.
+"""Reads tokenizer.json, of any byte-level BPE. Tokenizer.load() calls read_model() for tekken.json and minbpe, too.
 
-Such a file may come from anywhere, so reading it takes time and memory in proportion to its size.
+The file may come from anyone, so no file, however odd, may take more than time and memory in proportion to its size.
 
 Gives: read_model(), which returns the arguments of Tokenizer.
 Uses: errors, gpt2, kinds, saving, supported, tiktoken, patterns.steps.
@@ -26,7 +26,7 @@ from bpe_more.patterns.steps import NORMAL_FORMS, ONLY_MATCHES, Pattern, check_p
 # A file that begins like this is from save(): no other program ends lines like this. Its expressions are for the
 # package regex; those in other files are for Oniguruma, which the package tokenizers uses.
 OUR_BEGINNING = b'{"version": "1.0",\n"truncation"'
-UNUSED = ["truncation", "padding", "post_processor"]  # save() writes them back; encode() ignores them
+UNUSED = ["truncation", "padding", "post_processor"]  # by encode(); save() writes them back
 
 
 def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -41,7 +41,7 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if "config" in content and "vocab" in content:
         return tiktoken.read_tekken(content), {}
     model = content["model"]
-    # a file of T5 of before 2021 has no type
+    # T5's file had no type before 2021
     model_type = model.setdefault("type", "BPE" if isinstance(model.get("vocab", {}), dict) else "Unigram")
     kind = kinds.kind_of(content)
     require(model_type == "BPE", "{}model.type = {:.99} is not supported", kind, json.dumps(model_type))
@@ -49,11 +49,11 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     vocab = model.pop("vocab", {})
     pattern, spelled, border = read_steps(content, is_ours=data.startswith(OUR_BEGINNING))
     special_ids, settings = read_entries(content, vocab, pattern, spelled, kind)
-    if border:  # merges across it are never applied
+    if border:  # drop merges across a border, which are never applied
         merges = [pair for pair in gpt2.pairs_of(merges) if not re.search(border, f"{pair[0][-1:]}{pair[1][:1]}")]
     by_id, found = read_tokens(vocab, merges, special_ids, settings)
-    # The merges are a tuple or MergeIds, so Tokenizer doesn't warn of tokens that no merge makes: ids are right anyway.
-    # SpecialTokens are checked already.
+    # Tokenizer doesn't warn of tokens that no merge makes if merges are a tuple or MergeIds: other programs never give
+    # them, either. It doesn't check SpecialTokens again.
     arguments = by_id, found, steps.SpecialTokens(special_ids), pattern
     return arguments, {name: value for name, value in settings.items() if value}
 
@@ -62,10 +62,12 @@ def read_entries(content: dict[str, Any], vocab: Mapping[str, int], pattern: Pat
                  kind: str) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the ids of special tokens, and the settings; check all entries.
 
-    vocab has been taken out of the content. spelled has the entries that read_steps() returns.
+    content    the file, whose "vocab" has been removed and is passed as `vocab`
+    spelled    the entries that read_steps() returns: normalizer and pre_tokenizer as save() would write them
+    kind       the beginning of an error (see kind_of)
     """
     model, added = content["model"], content.get("added_tokens") or []
-    if len({token["content"] for token in added}) < len(added):  # each once, if they are equal in all
+    if len({token["content"] for token in added}) < len(added):  # keep one of those that are equal in every entry
         added = [*{json.dumps(token, sort_keys=True): token for token in added}.values()]
     reasons = unknown_bytes(model, vocab, kind)
     specials = tuple(token["content"] for token in added)
@@ -80,7 +82,7 @@ def read_entries(content: dict[str, Any], vocab: Mapping[str, int], pattern: Pat
     settings |= {flag: tuple(token["content"] for token in added if token.get(flag)) for flag in supported.FLAGS}
 
     expected = saving.tokenizer_json({}, [], special_ids, pattern, settings)
-    decoder = content.get("decoder") or expected["decoder"]  # a file without one has the same ids
+    decoder = content.get("decoder") or expected["decoder"]  # a file without a decoder gives the same ids
     entries = {**spelled, "decoder": decoder, "added_tokens": added}
     reasons += supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0])
     reasons += supported.unsupported_templates(content)
@@ -91,7 +93,10 @@ def read_entries(content: dict[str, Any], vocab: Mapping[str, int], pattern: Pat
 
 
 def unknown_bytes(model: dict[str, Any], vocab: Mapping[str, int], kind: str) -> list[str]:
-    """Remove the entries of a model that are for bytes without a token; return the reason if they aren't supported."""
+    """Remove unk_token and fuse_unk from a model that doesn't use them; return a reason if it does.
+
+    Only bytes without a token would become unk_token.
+    """
     unknown = [character for character in bpe.CHARACTERS if character not in vocab]
     reasons = []
     if (unk_token := model.pop("unk_token", None)) and unknown and not kind:
@@ -99,7 +104,7 @@ def unknown_bytes(model: dict[str, Any], vocab: Mapping[str, int], kind: str) ->
         text += f'{bpe.to_token(unknown[0])!r}): set it to null, so that encode() refuses them, or add them to "vocab"'
         reasons.append(text)
     if not unknown or not unk_token:
-        model.pop("fuse_unk", None)  # which is for these bytes
+        model.pop("fuse_unk", None)  # it only joins several unk_token
     return reasons
 
 
@@ -119,7 +124,7 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
 
     Special tokens that aren't shared are taken out of `vocab`, {name: id}.
     """
-    # Other programs look for words in printable characters, so they never find a name with another character.
+    # Other programs search with text in printable characters, so they never find a name with another one: "a b".
     other_character = re.compile(f"[^{re.escape(bpe.CHARACTERS)}]").search
     names = [name for name in vocab if name not in special_ids]
     unclear = {}
@@ -128,7 +133,7 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
     in_merges = {name for pair in gpt2.pairs_of(merges) for name in (*pair, "".join(pair))} if unclear else set()
     settings["unreachable"] = {token_id: name for token_id, name in unclear.items() if name not in in_merges}
 
-    # find_merges() takes a pair as "th e", so it could misread names with spaces, which are among the unclear ones
+    # find_merges() joins a pair with a space, so it could misread names with spaces, which are among the unclear ones
     found: Any = () if unclear else gpt2.find_merges(vocab, merges)
     settings["shared"] = shared_tokens(vocab, found or gpt2.pairs_of(merges), special_ids, settings["ignore_merges"])
     own_ids = {text: token_id for text, token_id in special_ids.items() if token_id not in settings["shared"]}
@@ -157,7 +162,8 @@ def shared_tokens(vocab: Mapping[str, int], merges: Any, specials: Iterable[str]
     if isinstance(merges, MergeIds):  # filtered, since a set of all takes longer
         _, _, new_ids = merges.columns()
         found: set[Any] = set(filter(named.__contains__, new_ids))
-        found |= set(filter(by_printable_name.__contains__, merges.numbers)) if by_printable_name else set()
+        if by_printable_name:
+            found |= set(filter(by_printable_name.__contains__, merges.numbers))
     else:
         found = {vocab.get("".join(pair)) for pair in merges}
         found |= by_printable_name.intersection(vocab.get(name, -1) for pair in merges for name in pair)
@@ -168,7 +174,8 @@ def shared_tokens(vocab: Mapping[str, int], merges: Any, specials: Iterable[str]
 def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[str, Any], str]:
     """Return the pattern of a tokenizer.json; its normalizer and pre_tokenizer, spelled as by save(); and a border.
 
-    The border is an expression for two characters that no merge may join, or "" (see digits_in_bytes).
+    The border is an expression for the last character of a left part and the first of a right one, between which
+    no merge may join, or "" (see digits_in_bytes).
     """
     normalizer = content.get("normalizer") or {}
     while normalizer.get("type") == "Sequence":
@@ -180,7 +187,8 @@ def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[st
 
     pre_tokenizer = content.get("pre_tokenizer") or {}
     listed, border = pre_tokenizer.get("pretokenizers", [pre_tokenizer]), ""
-    if not content["model"].get("ignore_merges"):  # with it, a word that is a token needs no merge to cross a border
+    # With ignore_merges, a word that is a token crosses borders without a merge, so borders would not be enough.
+    if not content["model"].get("ignore_merges"):
         listed, border = digits_in_bytes(listed)
     spelled = []
     for given in listed:
@@ -202,12 +210,12 @@ def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[st
 
 
 def digits_in_bytes(listed: list[Any]) -> tuple[list[Any], str]:
-    """Return the pre-tokenizers of Falcon with "ByteLevel" at the end, and without the "Digits" after it.
+    """Return Falcon's pre-tokenizers without "Digits", which follows "ByteLevel"; and a border.
 
-    There, "Digits" splits words of the characters that stand for bytes, some of which are numbers: "ü" is "Ã¼". No
-    merge may join what it splits, so a border is returned, too: an expression for two such characters. A Split
-    at three digits may as well come before "ByteLevel", since ASCII digits stand for themselves. Other lists are
-    returned as they are, with "".
+    After "ByteLevel", "Digits" sees the characters that stand for bytes, and some of these are numbers: it splits "ü",
+    which is "Ã¼" there, before "¼". Instead, no merge may join two characters that match the border, an expression. A
+    Split at three digits is moved before "ByteLevel", since ASCII digits stand for themselves. Any other list is
+    returned as it is, with the border "".
     """
     types = [step.get("type") for step in listed]
     place = types.index("ByteLevel") if "ByteLevel" in types else len(types)
@@ -232,7 +240,7 @@ def spelled_by_save(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield saving.split_step(r"\p{N}" if step.get("individual_digits") else r"\p{N}+")
     elif kind == "Punctuation" and step.get("behavior", "Isolated") in ("Isolated", "Contiguous"):
         yield saving.split_step(r"[\p{P}$+<=>^`|~]" + "+" * (step.get("behavior") == "Contiguous"))
-    elif literal:  # tokenizers makes an expression of it, too
+    elif literal:  # the package tokenizers also escapes it and makes an expression of it
         yield {**step, "pattern": {"Regex": f"(?:{regex.escape(literal)})"}}
     else:
         yield step

@@ -1,4 +1,4 @@
-"""What kind of file this is: finds the model in a folder, and says what a file seems to be that can't be read.
+"""Finds the model file in a folder, reads minbpe's, and says what a file that can't be read seems to be.
 
 Gives: model_path(); error_prefix(), kind_of() and pairs_of_ids(), for errors; read_minbpe(), for the .model of minbpe.
 Uses: errors, transformers, patterns.steps.
@@ -23,7 +23,7 @@ from bpe_more.patterns.steps import ONLY_MATCHES
 def read_minbpe(text: str) -> tuple[Any, ...]:
     """Return the arguments of Tokenizer for a .model of minbpe: a pattern, special tokens, and merges of ids."""
     _, expression, n, *lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
-    unclear = re.search(r"\[[^]]*(\[|--|&&|~~|\|\|)", expression)  # in a set, which minbpe reads as version 0 of regex
+    unclear = re.search(r"\[[^]]*(\[|--|&&|~~|\|\|)", expression)  # V0 and V1 of regex differ in sets; minbpe has V0
     require(not unclear, "regex reads the pattern in two ways: {!r:.99}", expression)
     specials = dict(line.rsplit(" ", 1) for line in lines[: int(n)])
     vocab = {byte: bytes([byte]) for byte in range(256)}
@@ -33,12 +33,12 @@ def read_minbpe(text: str) -> tuple[Any, ...]:
         merges.append((left, right))
         vocab[new_id] = left + right
     vocab |= {int(token_id): special.encode("utf-8") for special, token_id in specials.items()}
-    # without a pattern, a text is one word; with one, text between its matches is dropped
+    # As in minbpe: without a pattern, a whole text is one word; with one, text outside its matches is dropped.
     return vocab, tuple(merges), tuple(specials), ONLY_MATCHES + (expression or r"[\s\S]+")
 
 
 def kind_of(content: Mapping[str, Any]) -> str:
-    """Return the beginning of an error for a tokenizer.json that isn't byte-level BPE: its kind; else ""."""
+    """Return the beginning of an error that says what a tokenizer.json is, or "" if it is byte-level BPE."""
     model_type = str(content["model"].get("type", "BPE"))
     kinds = {"Unigram": "SentencePiece model", "WordPiece": "WordPiece model", "WordLevel": "model of whole words"}
     kind = kinds.get(model_type, "")
@@ -59,11 +59,12 @@ SUFFIXES = "tokens end in </w>, like those of CLIP and subword-nmt: these are no
 
 
 def kind_of_json(content: Mapping[str, Any]) -> str:
-    """Say what a file of JSON is that has no model; return "" if its entries don't tell."""
+    """Say what a JSON file without a model is; return "" if its entries don't tell."""
     if isinstance(content.get("error"), str):
         return f"this is a hub's error message, not a model: {content['error']!r:.150}; log in, and download again"
     if isinstance(content.get("model_type"), str) or isinstance(content.get("architectures"), list):
         return "these are the settings of a language model; load tokenizer.json, usually in the same folder"
+    # An integer would mean that this is a vocab.json with a token of this name.
     roles = [name for name in ("bos_token", "eos_token", "unk_token", "tokenizer_class") if name in content]
     if isinstance(content.get("added_tokens_decoder"), dict) or any(type(content[name]) is not int for name in roles):
         return "these are the settings of a tokenizer; load tokenizer.json, usually in the same folder"
@@ -82,7 +83,8 @@ BEGINNINGS = {  # {the beginning of a file: what it is}
     rb"(?:[^\t\n]+\t-?[0-9.e-]+\r?\n){2}": "this is the vocabulary of a SentencePiece model, not byte-level BPE",
     rb"GGUF": "this is a GGUF file; docs/compatibility.md has the lines that read its vocabulary",
     rb"\x80[\x02-\x05]": f"this is a pickle, which can run code, so it is not read; {PAGE} for one that you trust",
-    # protobuf: field 1, a piece, and its length; in it field 1, its text, and the tag of its score
+    # protobuf: \n (the tag of a piece), its length; in the piece: \n (the tag of its text), length and text, and \x15
+    # (the tag of its score)
     rb"(?s)\n[\x04-\x7f]\n.{1,99}?\x15": "this is a SentencePiece model, not byte-level BPE",
     rb"(?:[^\n]*\n){0,999}?\[UNK\]\r?\n": "this is the vocabulary of a WordPiece model, not byte-level BPE",
     rb'\{\s*"\(?[0-9]+, ?[0-9]+\)?"\s*:': PAIRS_OF_IDS,
@@ -93,7 +95,10 @@ BEGINNINGS = {  # {the beginning of a file: what it is}
 
 @contextlib.contextmanager
 def error_prefix(path: bpe.FilePath) -> Iterator[None]:
-    """Put a file's name before an error of at most 300 characters, and say what the file seems to be."""
+    """Raise any error again as a ValueError with the file's name first, and, if known, what the file seems to be.
+
+    The text after the name has at most 300 characters.
+    """
     try:
         yield
     except MemoryError:
@@ -134,8 +139,8 @@ def looks_like(path: bpe.FilePath) -> str:
 
 
 def pairs_of_ids(text: str) -> str:
-    """Say so if merges are written as ids; else return ""."""
-    # 116 104, or (116, 104), or [[116, 104], ... If these were tokens, another merge would make "116"
+    """Return PAIRS_OF_IDS if merges are written as ids: 116 104, or (116, 104), or [[116, 104], ...; else ""."""
+    # If 116 were a token of three digits, another merge would make it.
     ids = re.match(r"(?:#version.*\n)?[\s\[(]*([0-9]+)[\s,]+([0-9]+)\b", text)
     made = set(map("".join, re.findall(r"([0-9]+)[^\S\n,]*,? ([0-9]+)", text))) if ids else set()
     if not ids or all(len(token) == 1 or token in made for token in ids.groups()):
@@ -153,7 +158,7 @@ WAYS = {  # {the end of a file's name: what opens it}
 
 
 def way_to_load(folder: bpe.FilePath) -> str:
-    """Say what a folder without tokenizer.json has, and how to load it; "" if that is nothing that is known."""
+    """Say which model a folder without tokenizer.json has, and how to load it; return "" if no known one."""
     for name in sorted(os.listdir(folder)):
         if name.endswith(".model") and (what := looks_like(os.path.join(folder, name))):
             return f"; {name}: {what}"
@@ -164,7 +169,10 @@ def way_to_load(folder: bpe.FilePath) -> str:
 
 
 def model_path(path: bpe.FilePath) -> bpe.FilePath:
-    """Return the path of a tokenizer.json, or of a tekken.json: in a folder, or path. Raises FileNotFoundError."""
+    """Return the path of the tokenizer.json, or else the tekken.json, in a folder; return the path of a file as it is.
+
+    Raises FileNotFoundError if there is none.
+    """
     is_folder = os.path.isdir(path)
     for file in [os.path.join(path, name) for name in ("tokenizer.json", "tekken.json")] if is_folder else [path]:
         if os.path.exists(file):

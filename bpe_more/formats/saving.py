@@ -1,7 +1,7 @@
 """The files of a model, written: tokenizer.json, vocab.json, merges.txt, and settings for transformers.
 
-Gives: save_model(), model_files(), check_special_names(); tokenizer_json(), split_step(), ids_by_position() and
-is_also_bytes(), with which a file that is read is compared.
+Gives: save_model(), model_files(), check_special_names(); and for huggingface.py, which compares a file with what
+save() would write: tokenizer_json(), split_step(), ids_by_position() and is_also_bytes().
 Uses: errors, gpt2, supported, transformers, outputs, patterns.steps.
 """
 
@@ -34,22 +34,20 @@ def model_files(folder: bpe.FilePath) -> list[str]:
 def save_model(vocab: Mapping[int, bytes], merges: MergeIds, special_ids: Mapping[str, int], pattern: Pattern,
                folder: bpe.FilePath, settings: Mapping[str, Any], roles: Mapping[str, str | None],
                source: bpe.FilePath | None = None) -> str:
-    """Write the files of a model; return a note about roles of another model that the folder's files had, or "".
+    """Write the files of a model; return a note about roles in the folder's files that this model doesn't have, or "".
 
-    settings    {name: value} of the arguments of Tokenizer that only models of other programs have. Two of them
-                say what is odd about ids: "shared", {id: special token that is another token, too}, and
-                "unreachable", {id: name that no text has}
-    roles       {"eos_token": special token, ...} for transformers, also with "chat_template"; None: not given
-    source      the folder whose files for transformers come along; by default `folder`
+    settings    {name: value} of the arguments of Tokenizer that only models of other programs have (see Tokenizer)
+    roles       {"eos_token": special token, "chat_template": ..., ...} for transformers; None means not given
+    source      the folder whose settings for transformers are kept; by default `folder`
     """
     unreachable = {name: token_id for token_id, name in settings.get("unreachable", {}).items()}
     ids, pairs = printable(vocab, merges, {**special_ids, **unreachable})
     shared = settings.get("shared", {}).values()
     own_ids = {name: token_id for name, token_id in special_ids.items() if name not in shared}
-    left_out = special_tokens_left_out(ids, pairs, own_ids)
+    left_out = special_tokens_left_out(ids, pairs, own_ids)  # of "vocab"; they are in "added_tokens" only
     if not left_out:
-        # printable() refuses a special token with the name of another token. These look like bytes that no token has,
-        # and other programs would find them there.
+        # printable() has refused special tokens with the name of another token. These have the name of bytes that
+        # aren't a token, and other programs would find them where text has these bytes.
         check_special_names(name for name in own_ids if is_also_bytes(name, settings.get("ignore_merges")))
     reasons = list(supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0]))
     require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
@@ -57,8 +55,8 @@ def save_model(vocab: Mapping[int, bytes], merges: MergeIds, special_ids: Mappin
         ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
     source = folder if source is None else source
     for_transformers, note = transformers.transformers_files(source, special_ids, roles, ids)
-    # The vocabulary is in two files, and is written once, since it takes the longest. In the other one, only pairs of
-    # texts follow its place, so the last place that looks like it is the right one.
+    # The vocabulary is in two files, but is converted once, since that takes the longest. In tokenizer.json, it
+    # replaces "vocab": {}. Only merges follow that place, so the last match is the right one.
     vocab_json = bpe.to_json(ids)
     content = bpe.to_json(tokenizer_json({}, pairs, special_ids, pattern, settings))
     before, place, merges_json = content.rpartition('"vocab": {}')
@@ -88,11 +86,10 @@ def printable(vocab: Mapping[int, bytes], merges: MergeIds,
 
 
 def is_also_bytes(special: str, ignore_merges: Any) -> bool:
-    """Tell if other programs find a special token in text that doesn't have it, since it has the name of other bytes.
+    """Tell if a special token is also the printable name of other bytes that other programs look up.
 
-    They know tokens by their names in printable characters: "é" is the name of the byte E9. With ignore_merges, they
-    look up whole words, too: "Ġlow" is the name of the word " low". But "<é>" is not the name of a word, since the
-    byte E9 alone isn't UTF-8.
+    They look up single bytes: "é" is the name of the byte E9. With ignore_merges, they look up whole words, too:
+    "Ġlow" is the name of the word " low". But "<é>" is not the name of a word, since its byte E9 isn't UTF-8.
     """
     token = bpe.to_token(special)
     is_word = bool(ignore_merges) and token.decode("utf-8", "ignore").encode() == token
@@ -103,10 +100,12 @@ def special_tokens_left_out(ids: Mapping[str, int], pairs: Iterable[Sequence[str
                             special_ids: Mapping[str, int]) -> set[str]:
     """Return special tokens that only "added_tokens" can have, and not "vocab"; mostly none.
 
-    DeepSeek-Coder has the special token "õ", and lacks the byte that is written as "õ" in "vocab". A token outside of
-    "vocab" gets its id from its position. So two sets are tried: all special tokens from the first unclear one on, and
-    the unclear ones alone. The first set is returned that gives each its id, and that no merge uses, since the package
-    tokenizers looks up the parts of merges in "vocab".
+    A special token is unclear if its text is also the printable name of other bytes: DeepSeek-Coder has the special
+    token "õ", and no token for the byte F5, whose name is "õ", so in "vocab" it would be read as that byte.
+
+    The package tokenizers numbers tokens outside "vocab" by their position in "added_tokens", and looks up the parts
+    of merges in "vocab". So two sets are tried: all special tokens with ids from the first unclear one's on, and only
+    the unclear ones. The first set that no merge uses, and with which each token gets its own id, is returned.
     """
     unclear = {special for special in special_ids if not is_clear_name(special)}
     if not unclear:
@@ -121,7 +120,10 @@ def special_tokens_left_out(ids: Mapping[str, int], pairs: Iterable[Sequence[str
 
 
 def ids_by_position(vocab: Mapping[str, int], special_tokens: Iterable[str]) -> dict[str, int]:
-    """Return the ids of special tokens; outside the vocabulary, they count from its size on, as in tokenizers."""
+    """Return the ids that the package tokenizers gives special tokens.
+
+    Those outside vocab are numbered from len(vocab) on, or from the greatest special id before them, if greater.
+    """
     new_id, special_ids = len(vocab), {}
     for text in special_tokens:
         special_ids[text] = token_id = vocab.get(text, new_id)
@@ -163,11 +165,11 @@ def check_special_names(special_tokens: Iterable[str]) -> None:
 
 
 def is_clear_name(special: str) -> bool:
-    """Tell if a special token, which a file has as text, can't be another token in printable characters.
+    """Tell if a special token, which files have as text, can't be mistaken for the printable name of a token.
 
-    "Ġlow" could be the learned token " low", and "é" the byte E9. "<début>" is clear: with the byte E9 for
-    é, it can't occur in UTF-8, and training learns only bytes that do. "¡hola!" is clear, too: no word has
-    a letter and then "!".
+    "Ġlow" could be the name of the learned token " low", and "é" that of the byte E9. "<début>" is clear: as a name,
+    it has the byte E9 before "b", which never occurs in UTF-8, so training can't learn it. "¡hola!" is clear, too:
+    no word has a letter and then "!".
     """
     token = bpe.to_token(special)
     if token == special.encode("utf-8"):

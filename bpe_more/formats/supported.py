@@ -1,6 +1,6 @@
-"""What a tokenizer.json may have: it is compared with what save() would write for its tokens and its steps.
+"""What a tokenizer.json may have: it is compared with what save() would write for the same tokens and steps.
 
-A difference is an error that names it, except for entries that change no id.
+Each difference is an error, except in entries that change no id.
 
 Gives: check_supported(), which compares; unsupported_tokens(), unsupported_templates(), is_deep() and MOST_LEVELS, for
 what a comparison can't find; overlapping(), for tokens that overlap others; FLAGS of added tokens.
@@ -18,8 +18,8 @@ from typing import Any
 from bpe_more.formats import transformers
 from bpe_more.patterns.steps import differs_in_oniguruma, normalize_text
 
-# The entries that change no id, by the names that differences() gives them: trim_offsets is about places in text, and
-# decoding uses neither add_prefix_space nor use_regex.
+# An expression for the names (from differences()) of entries that change no id: trim_offsets only changes the places
+# of tokens in text, and a decoder uses neither add_prefix_space nor use_regex.
 HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
 FLAGS = ("normalized", "lstrip", "rstrip")  # of added tokens; a setting with this name lists the tokens that have it
 MOST_LEVELS = 126  # of lists and dicts in an entry that save() writes back; tokenizers opens no deeper file
@@ -27,17 +27,21 @@ MOST_LEVELS = 126  # of lists and dicts in an entry that save() writes back; tok
 
 def check_supported(content: dict[str, Any], entries: dict[str, Any], expected: dict[str, Any],
                     other_reasons: Sequence[str], kind: str) -> None:
-    """Raise ValueError, in one line, with each value of a tokenizer.json that could change ids, and other reasons.
+    """Raise ValueError if a tokenizer.json has values that could change ids, or if there are other reasons.
 
-    content     the file
-    entries     {name: value} of those entries that save() may spell in another way, spelled as by save()
-    expected    what save() would write
-    kind        the beginning of the error, which kind_of() returns
+    The message is one line of at most 300 characters: as many reasons as fit, and how many more there are.
+
+    content        the file
+    entries        {name: value} of the entries that save() may write in other words, as save() writes them; they
+                   replace those in content
+    expected       what save() would write
+    other_reasons  reasons that a comparison can't find
+    kind           the beginning of the message (see kind_of)
     """
     found = differences(expected, {**content, **entries})
     different = {name: value for name, value in found if not re.fullmatch(HARMLESS, name)}
     values = {name: value for name, value in different.items() if value is not None}
-    # if the file lacks a value that save() would write, as with "pre_tokenizer": null, its whole entry is shown
+    # A value that only save() would write can't be shown, as with "pre_tokenizer": null; the whole entry is, instead.
     entries_shown = {name.split(".")[0] for name in values}
     for entry in (name.split(".")[0] for name in different):
         if entry not in entries_shown:
@@ -57,7 +61,8 @@ def check_supported(content: dict[str, Any], entries: dict[str, Any], expected: 
         return
 
     lengths = list(itertools.accumulate(len(reason) + 2 for reason in reasons))
-    most = (280 if lengths[-1] + len(kind) <= 280 else 260) - len(kind)  # what is left of 300 is for the words below
+    # The rest of 300 characters is for " are not supported", and "; and 12 more" if not all fit.
+    most = (280 if lengths[-1] + len(kind) <= 280 else 260) - len(kind)
     shown = reasons[: max(1, sum(length <= most for length in lengths))]
     n_values = min(len(shown), len(values))
     if n_values:
@@ -70,8 +75,8 @@ def check_supported(content: dict[str, Any], entries: dict[str, Any], expected: 
 def differences(ours: Any, theirs: Any) -> Iterator[tuple[str, Any]]:
     """Yield (name, value) for each value in a tree of JSON that differs from ours.
 
-    In {"a": {"b": [1]}}, 1 has the name a.b.0. Null, false, 0, "" and empty lists mean the same as no
-    entry; for a value that only our tree has, yield (name, None).
+    The name of 1 in {"a": {"b": [1]}} is a.b.0. Null, false, 0, "" and an empty list or dict equal a missing entry.
+    For a value that only our tree has, yield (name, None).
     """
     pairs = [("", ours, theirs)]  # not a recursion, because a file may be nested deeper than Python's stack
     while pairs:
@@ -99,7 +104,7 @@ def is_deep(tree: Any) -> bool:
 
 
 def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any], form: Any) -> Iterator[str]:
-    """Yield a reason for each added token that the package tokenizers could find elsewhere than we do."""
+    """Yield a reason for each added token that the package tokenizers could find in other places than we do."""
     normalized, lstrip, rstrip = (settings.get(flag, ()) for flag in FLAGS)
     # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it
     # first searches the whole text for tokens that are not normalized. We do so only with a normal
@@ -110,21 +115,22 @@ def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any
     for token in normalized:
         if token != normalize_text(form, token):
             yield f"the normalized added token {token!r:.99} is not in {form}"
-    # Where a token before it has removed the whitespace that is this token, tokenizers drops it, or stops in a panic.
+    # If the token before it (with rstrip) has removed the whitespace of which this token consists, the package
+    # tokenizers drops this token, or panics.
     for token in lstrip if rstrip else ():
         if token.isspace():
             yield f"the added token {token!r:.99} is whitespace and has lstrip, and another has rstrip"
 
 
 def overlapping(tokens: Sequence[str], others: Iterable[str]) -> Iterator[str]:
-    """Yield each token that has one of the others in it, or ends with a beginning of one.
+    """Yield each token that contains one of the others, or ends with a prefix of one.
 
-    This is the algorithm of Aho and Corasick (1975), since comparing all pairs takes too long. A state is
-    a beginning of some of the others; state 0 is the empty one.
+    This is the algorithm of Aho and Corasick (1975), since comparing all pairs takes too long. A state is a prefix
+    of some of the others; state 0 is the empty prefix.
     """
     following: dict[tuple[int, str], int] = {}  # (state, next character) -> state
-    shorter = [0]  # the state of the longest proper ending of a state that is a state, too
-    complete = {0: False}  # whether a state ends with one of the others
+    shorter = [0]  # by state: its longest proper suffix that is a state (the failure link)
+    complete = {0: False}  # by state: whether one of the others is its suffix
 
     def after(state: int, character: str) -> int:
         while state and (state, character) not in following:
@@ -155,7 +161,7 @@ def overlapping(tokens: Sequence[str], others: Iterable[str]) -> Iterator[str]:
 
 
 def unsupported_templates(content: dict[str, Any]) -> Iterator[str]:
-    """Yield a reason for each template in which the text does not occur once."""
+    """Yield a reason for each template that doesn't have the text exactly once."""
     processor = content.get("post_processor") or {}
     for step in processor.get("processors", [processor]):
         template = step.get("single", [{"Sequence": {"id": "A"}}])

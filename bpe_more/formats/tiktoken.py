@@ -1,6 +1,7 @@
 """Models that are ranks: a .tiktoken file, ranks in memory, or Mistral's tekken.json.
 
-A rank is the id of a token. Such a model has no list of merges: each way to make a token of two others is a merge.
+A token's rank is its id. Such a file has no list of merges: any two tokens that join to a token can be merged, in the
+order of the ids of the new tokens.
 
 Gives: read_tiktoken(), which is public; read_tekken(), which returns the arguments of Tokenizer.
 Uses: choices, errors, gpt2, kinds, patterns.steps.
@@ -50,7 +51,7 @@ def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Mod
 
 
 def in_list(vocab: Mapping[int, bytes]) -> Any:
-    """Return tokens by id in a list, in which lookups take half of the time, unless it would have large gaps."""
+    """Return tokens in a list by id, for lookups in half the time, or vocab if the list would have large gaps."""
     n = max(vocab) + 1
     return list(map(vocab.get, range(n))) if n <= 4 * len(vocab) else vocab
 
@@ -63,7 +64,7 @@ def splits_of(vocab: Mapping[int, bytes]) -> Sequence[int]:
     with all_delayed():  # signals wait while a module is imported, here only, since most runs don't need it
         import bisect
 
-    # Only places that leave lengths of other tokens: a token of 300 KB has 300,000 places in all.
+    # A token is split only where the left part has the length of another token: one of 300 KB has 300,000 places.
     lengths, id_of = sorted({len(token) for token in vocab.values() if token}), dict(zip(vocab.values(), vocab)).get
     splits = [
         (rank, left, right)
@@ -75,7 +76,7 @@ def splits_of(vocab: Mapping[int, bytes]) -> Sequence[int]:
 
 
 def vocab_in_memory(ranks: Mapping[Any, Any]) -> dict[int, bytes]:
-    """Return {rank: token} for that, or for {token: rank}."""
+    """Return {rank: token} for ranks in memory: {token: rank}, or {rank: token}."""
     pairs = [pair if isinstance(pair[0], bytes) else pair[::-1] for pair in ranks.items()]
     for token, rank in pairs:
         valid = isinstance(token, bytes) and is_integer(rank) and rank >= 0
@@ -104,7 +105,7 @@ def vocab_of_file(path: bpe.FilePath) -> dict[int, bytes]:
 
 
 def check_lines(lines: Iterable[bytes], whole_line: re.Pattern[bytes]) -> None:
-    """Raise the error of the first line of a .tiktoken file that is no token and its rank, or repeats one."""
+    """Raise ValueError for the first line of a .tiktoken file that isn't a token and its rank, or repeats either."""
     tokens: set[bytes] = set()
     ranks: set[int] = set()
     for number, line in enumerate(lines, 1):
@@ -113,7 +114,7 @@ def check_lines(lines: Iterable[bytes], whole_line: re.Pattern[bytes]) -> None:
                 raise ValueError(f"line {number} must be a token in base64 and its rank: {line!r:.60}")
             in_base64, digits = line.split(b" ")
             token, rank = binascii.a2b_base64(in_base64), int(digits)
-            # of a file that ends too early, the last line may have 25 instead of 257
+            # In a file that was cut off, the last line may end in 25 instead of 257, so it seems to repeat a rank.
             fresh = token not in tokens and rank not in ranks
             require(fresh, "line {} repeats a token or a rank: {!r:.60}", number, line)
             tokens.add(token)

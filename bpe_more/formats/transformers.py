@@ -1,7 +1,7 @@
 """Files that only transformers reads: settings, roles of special tokens, chat templates.
 
-Gives: transformers_files(), which keeps what a folder has; in_templates(), which gives special tokens other names and
-ids in a tokenizer.json; TRANSFORMERS_FILES; dict_in_file() and entries_of(), which take any JSON.
+Gives: transformers_files(), which keeps the settings in a folder; in_templates(), which renames and renumbers special
+tokens in a tokenizer.json; TRANSFORMERS_FILES; dict_in_file() and entries_of(), which take any JSON.
 Uses: errors.
 """
 
@@ -28,16 +28,17 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
                        vocab_ids: Mapping[str, int]) -> tuple[dict[str, str], str]:
     """Return the texts of files that only transformers reads, and a note that names what is left out.
 
-    The settings that the folder has stay, and get these roles. Roles and added tokens of another model are
-    left out, since transformers would give them new ids: vocab_ids, {name: id}, has none for them. A chat
-    template is in two files: version 5 prefers chat_template.jinja, version 4.45 reads only tokenizer_config.json.
+    Settings in the folder stay, and `roles` replace those there. Roles and added tokens of another model are left
+    out, since transformers would give them new ids. A token is this model's if it is in special_ids, or has the
+    same id in "added_tokens_decoder" as in vocab_ids, {name: id}. A chat template is in two files: version 5
+    prefers chat_template.jinja, version 4.45 reads only tokenizer_config.json.
     """
     new = given_roles(roles, special_ids)
     old, in_map, added = (dict_in_file(os.path.join(folder, name)) for name in TRANSFORMERS_FILES)
     with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, "chat_template.jinja"), "rb") as file:
         old["chat_template"] = file.read().decode("utf-8")
     decoder = old.pop("added_tokens_decoder", None)  # tokenizer.json has the same
-    if decoder is None:  # only then, transformers reads the other two files
+    if decoder is None:  # only then does transformers read special_tokens_map.json and added_tokens.json
         old |= in_map
     # torchtitan's tokenizer.json has no added tokens: transformers takes them from here, with the ids of the vocabulary
     listed = {content_of(token) or "": token_id for token_id, token in entries_of(decoder).items()}
@@ -48,9 +49,9 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
     gone += [f"the added token {text!r:.60}" for text in sorted(map(str, others))]
 
     # The class of another model, such as Qwen2Tokenizer, brings its own pattern in version 5.
-    config = {"tokenizer_class": "", **DEFAULTS, **kept, **new}  # the first entry
+    config = {"tokenizer_class": "", **DEFAULTS, **kept, **new}  # so that tokenizer_class is first
     config["tokenizer_class"] = "PreTrainedTokenizerFast"  # whatever the folder had
-    config.pop("auto_map", None)  # a class in a file of Python
+    config.pop("auto_map", None)  # it names a class in a Python file of the other model
     still_added = [str(vocab_ids[text]) for text in in_vocab.difference(special_ids)]
     if still_added:
         config["added_tokens_decoder"] = {token_id: decoder[token_id] for token_id in still_added}
@@ -109,7 +110,7 @@ def is_role(name: str, value: Any) -> bool:
 
 
 def own_roles(settings: Mapping[str, Any], special_tokens: Container[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return settings with only those roles that a model's special tokens can have, and names of the others."""
+    """Return settings without roles of tokens that aren't special tokens of the model; and what is left out."""
     kept, gone = {}, []
     for name, value in settings.items():
         if not is_role(name, value):
@@ -127,7 +128,7 @@ def own_roles(settings: Mapping[str, Any], special_tokens: Container[str]) -> tu
 
 
 def entries_of(tree: Any) -> dict[Any, Any]:
-    """Return the entries of a dict or a list, else none."""
+    """Return a dict as it is, a list as {index: value}, and {} for anything else."""
     return tree if isinstance(tree, dict) else dict(enumerate(tree)) if isinstance(tree, list) else {}
 
 

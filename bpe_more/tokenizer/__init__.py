@@ -37,7 +37,8 @@ class Tokenizer(Vocabulary):
 
     vocab           {token id: token}; a byte without an id can't be encoded
     merges          [(left, right), ...] in the order of their ranks
-    special_tokens  the longest match wins; tokens that vocab lacks get ids after the greatest one
+    special_tokens  texts that become one token each; the longest match wins. Those that vocab lacks get the
+                    ids after its greatest one
     pattern         the pattern that the vocabulary was trained with
 
     >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
@@ -51,47 +52,47 @@ class Tokenizer(Vocabulary):
     ...     Tokenizer.load(folder).encode("lowest")
     [257, 101, 115, 116]
 
-    encode() merges by rank (see bpe.check_merges), so merges may be in an order that no training gives, but
-    none may come twice. Raises ValueError if vocabulary and merges contradict each other.
+    encode() merges by rank (see bpe.check_merges), so merges may be in any order, but none may come twice.
+    Raises ValueError if vocabulary and merges contradict each other.
 
     Models of other programs have more:
 
     pattern         may be a tuple of steps, the first of which may be "NFC" or "NFKC"
     kept            special tokens that decode() never skips: "special": false in tokenizer.json
-    normalized      special tokens that are found only after a pattern such as ("NFC", "qwen2") has
-                    normalized the text
+    normalized      special tokens that are searched for in normalized text; the others are searched for
+                    before the normal form is applied
     lstrip, rstrip  special tokens that remove the whitespace before them, and after them
-    rest            what save() writes back into tokenizer.json: templates ("post_processor"),
-                    "truncation" and "padding". encode() never adds tokens, as with
-                    add_special_tokens=False elsewhere
+    rest            {name: value} of entries of tokenizer.json that encode() ignores and save() writes back:
+                    "post_processor" (templates), "truncation", "padding". encode() never adds the tokens of
+                    a template, as with add_special_tokens=False in other programs
     ignore_merges   a word that is a token stays whole; it has this name in tokenizer.json. Merges that
                     read_tiktoken returns (IgnoredMerges) set it, since tiktoken does so
 
-    unreachable     {id: name} of tokens that no program finds in text: their names in the file have
-                    characters that stand for no byte, such as a space, and no merge has them. They may have
-                    the bytes of another token
+    unreachable     {id: name} of tokens that no program ever finds in text: their names in tokenizer.json
+                    have a character that stands for no byte, such as a space ("a b" should be "aĠb"), and
+                    no merge uses them. They decode as their names, which another token may have as bytes
 
-    shared          {id: special token}: special tokens that are another token, too. Other programs know a
-                    token by its name in tokenizer.json, so "é" is also the byte E9, and a token that was
-                    added as "ferry" is also the one that merges make
+    shared          {id: special token} of special tokens that are ordinary tokens, too. Other programs know
+                    a token by its name in tokenizer.json, so a special token "é" is also the byte E9, and
+                    a special token "ferry" is also the token "ferry" that merges make
 
     Two ids may have the same bytes if the second one is a special token's, or unreachable: if both 5 and 9
     are b"<s>", 9 is the special token.
 
-    A token that encode() can never give is a warning, unless the merges are a tuple, as those of load()
-    and of copies are: a model of another program has such tokens there, too.
+    Warns of tokens that encode() can never give, unless the merges are a tuple (as in copies, and in models
+    from load()): models of other programs may have such tokens, and give the same ids.
     """
 
     def with_only(self, special_tokens: Sequence[str], pattern: Any = None) -> Tokenizer:
         """Return the same tokenizer with only some of its special tokens, and perhaps with other steps."""
-        if pattern is None:  # (), after a normal form alone, means no steps
+        if pattern is None:  # not `if not pattern`: () means no steps, as after ("NFC",)
             pattern = self.pattern
-        shown = set(special_tokens)  # in a tuple, 10,000 of them would be looked up for a second
+        shown = set(special_tokens)  # looking up 10,000 of them in a tuple would take a second
         hidden = {token_id for text, token_id in self._special_ids.items() if text not in shown}
         hidden.update(self.unreachable)
         hidden.difference_update(self.shared)
         merges = self.merge_ids
-        if not hidden.isdisjoint(merges.numbers):  # no merge makes a hidden token, so these are never applied
+        if not hidden.isdisjoint(merges.numbers):  # no merge makes a hidden token: merges of one are never applied
             applied = (ids for ids in merges if hidden.isdisjoint(ids))
             merges = MergeIds(itertools.chain.from_iterable(applied))
         vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
@@ -122,10 +123,8 @@ class Tokenizer(Vocabulary):
     def load(cls, path: bpe.FilePath) -> Tokenizer:
         """Load a tokenizer.json, or the one in a folder; a tekken.json; or a .model of minbpe.
 
-        Raises ValueError if it isn't supported.
-
-        encode() gives the same ids as the program that wrote it, without the tokens that a template adds
-        around text.
+        encode() gives the same ids as the program that wrote the file, without the tokens that a template
+        adds around text. Raises ValueError if a file isn't supported.
         """
         path = kinds.model_path(path)
         with open(path, "rb") as file, kinds.error_prefix(path), gpt2.paused_collector():
@@ -137,8 +136,9 @@ class Tokenizer(Vocabulary):
                    special_tokens: bpe.Strings = None, pattern: Any = "gpt2") -> Tokenizer:
         """Load a vocab.json and a merges.txt as GPT-2 or save() write them.
 
-        A special token is looked up as text, then as to_printable() writes it. If it isn't there, it
-        gets a new id. It may have the bytes of another token, as "  " beside "ĠĠ".
+        A special token is looked up in vocab.json by its text, then by the name that bpe.to_printable()
+        gives it; if neither is there, it gets a new id. vocab.json may have both, such as "  " and "ĠĠ",
+        which have the same bytes.
         """
         specials = steps.check_special_tokens(special_tokens)
         with open(vocab_filepath, "rb") as file, kinds.error_prefix(vocab_filepath), gpt2.paused_collector():
@@ -160,8 +160,8 @@ class Tokenizer(Vocabulary):
         model or the new one, even after Ctrl-C, a full disk, or a power cut. If a power cut or `kill -9`
         comes while files are replaced, vocab.json and merges.txt may both be old ones, or one or both
         missing. bos_token, eos_token, pad_token (each one of the special tokens) and the chat template
-        are for transformers. Those that the folder has already, and the call does not name, stay, except
-        for roles and added tokens that aren't special tokens of this model, which are a warning.
+        are for transformers. Those already in the folder stay unless you pass new ones. Roles and added
+        tokens in the folder that aren't special tokens of this model are left out, with a warning.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token, "chat_template": chat_template}
         model = self._vocab, self.merge_ids, self._special_ids, self.pattern
@@ -174,7 +174,7 @@ class Tokenizer(Vocabulary):
     def encoder(self) -> Any:
         """The encoder of this model, in C, or in Python if C can't be used for it; made when it is first used."""
         if self._made_encoder is None:
-            engine = choices.scanning_engine(self.options)  # None: not wanted, not built, or without the pattern
+            engine = choices.scanning_engine(self.options)  # None: not wanted, not built, or can't scan the pattern
             in_c = engine.encoder(self) if engine and not self._needs_preparing else None  # None: too many tokens
             self._made_encoder = in_c or self.python_encoder(self.options.engine)
         return self._made_encoder
@@ -200,7 +200,7 @@ class Tokenizer(Vocabulary):
         return encoders.PreparingEncoder(self, engine) if self._needs_preparing else encoders.Encoder(self)
 
     def encode(self, text: str) -> list[int]:
-        """Encode text. C encodes the parts of a long one on all cores.
+        """Encode text. A long one is encoded in parts, on all cores, if C is built.
 
         Raises ValueError for a lone surrogate, or a byte without a token.
         """
@@ -226,7 +226,7 @@ class Tokenizer(Vocabulary):
 
     def encode_batch(self, texts: Iterable[str], workers: int | None = None,
                      errors: choices.Errors = "strict") -> list[list[int]]:
-        """Encode several texts, with C on all cores. An error names the text.
+        """Encode several texts, on all cores if C is built. An error has the number of its text.
 
         errors="replace": lone surrogates become U+FFFD, and bytes without a token are left out.
         """
@@ -310,7 +310,7 @@ class Tokenizer(Vocabulary):
 
     def corpus_of(self, paths: bpe.Paths, texts: bpe.Strings, begin: str | None = None, end: str | None = None,
                 **given: Any) -> reading.Corpus:
-        """Return a corpus that is split into words the way this tokenizer does it."""
+        """Return a corpus of files or texts with this tokenizer's options; `given` are options that replace them."""
         options = self.options
         arrays.border_ids(self, begin, end)  # called for its errors
         if begin is not None or end is not None:

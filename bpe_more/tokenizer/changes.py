@@ -1,7 +1,7 @@
 """Changing a tokenizer: more tokens from new text, other names for special tokens, a smaller vocabulary.
 
-Tokenizer has four of the functions as methods. docs/extend.md has the proof that encode() of an extended model gives
-the tokens with which learning ended.
+The first four functions below are methods of Tokenizer. docs/extend.md proves that encode() of an extended model gives
+each word the tokens that it had when learning ended.
 
 Gives: extend(), rename_special_tokens(), prune(), sources(); encode_words() and learn_more() for the command line.
 Uses: choices, corpus.counting, corpus.reading, errors, formats.gpt2, formats.supported, formats.transformers,
@@ -36,10 +36,10 @@ Model = TypeVar("Model", bound=Vocabulary)  # Tokenizer, or a class made of it
 
 
 class EncodedWords(NamedTuple):
-    """Words, encoded with an old vocabulary; learning begins with these tokens."""
+    """Words in the tokens of a tokenizer; extend() goes on learning from these, prune() counts them."""
 
-    tokens: list[bytes]  # the first ones: all bytes, then the others of the vocabulary, in ascending order
-    ids: array[int]  # of all words, concatenated: indexes of `tokens`
+    tokens: list[bytes]  # to learn from: all 256 bytes, then the other tokens of the vocabulary, sorted as bytes
+    ids: array[int]  # the words, one after another, as indexes into `tokens`, not ids of the tokenizer
     n_ids: array[int]  # how many of them each word has
     lengths: Any  # of words, in bytes
     counts: Any  # of words
@@ -52,7 +52,7 @@ class EncodedWords(NamedTuple):
 
 
 def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> EncodedWords:
-    """Encode the words of a table, which is used up, without splitting them again."""
+    """Encode the words of a table without splitting them again. The table can't be used afterwards."""
     engine = choices.engine_for(options)
     in_c = engine and not engine.only_learns  # bpe_fast.c alone only learns
     if in_c:
@@ -64,7 +64,7 @@ def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> Encode
         lengths, counts = list(map(len, words)), list(map(table.__getitem__, words))
     tokens = [*bpe.BYTES, *sorted(token for token in tokenizer.ids if len(token) > 1)]
     numbers = {token: number for number, token in enumerate(tokens) if token in tokenizer.ids}
-    old: Any = types.SimpleNamespace(  # what encoders use of a tokenizer
+    old: Any = types.SimpleNamespace(  # the attributes of a tokenizer that encoders use
         # A word alone is not always one word of the model's own pattern, which may look at what follows.
         pattern=r"[\s\S]+", ids=numbers, vocab=dict(enumerate(tokens)), special_ids={},
         merge_ids=MergeIds.of(tokenizer.merges, numbers),
@@ -76,7 +76,7 @@ def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> Encode
     ids, n_ids = array("I"), array("Q")
     for start in range(0, len(words), 10_000):
         batch = words[start : start + 10_000]
-        with contextlib.suppress(UnicodeDecodeError):  # of words that are parts of characters
+        with contextlib.suppress(UnicodeDecodeError):  # a word is part of a character: Python does the batch
             if encoder:
                 data, ends = encoder.encode_texts(batch, "u4", left_out)
                 ids.frombytes(data)
@@ -126,10 +126,10 @@ def extend(tokenizer: Model, input_path: bpe.Paths = None, n_tokens: int | None 
            workers: int | None = None, engine: bpe.EngineName = "auto", progress: bool = False) -> Model:
     """Return a tokenizer that has learned n_tokens more from new text; old ids stay.
 
-    Text is split and encoded as by this tokenizer, and its tokens are merged further, by the rule of
-    training; a pair with the bytes of an old token is never merged. Instead of text, `words` has counts, as
-    train_from_counts takes them; then n_tokens may be None: learn until each word is one token. The other
-    options are those of train_bpe.
+    The text is split and encoded by this tokenizer, and learning goes on from these tokens by the rule of
+    training. A pair is never merged if it would make an old token again. Instead of text, `words` may have
+    counts, as train_from_counts takes them. Then n_tokens may be None: learning ends when each word is one
+    token. The other options are those of train_bpe.
     """
     options = tokenizer.options._replace(
         errors=errors, min_word_count=min_word_count, min_frequency=min_frequency, workers=workers, engine=engine,
@@ -153,7 +153,10 @@ def extend(tokenizer: Model, input_path: bpe.Paths = None, n_tokens: int | None 
 
 
 def sources(new: Vocabulary, old: Any) -> dict[int, list[int]]:
-    """Return, for each id, the ids of the old tokenizer that became this one: embeddings to copy or average."""
+    """Return {new id: [old ids]}: the token's id in the old tokenizer, or those of its parts there.
+
+    A new row of the embeddings is a copy of the old row, or the average of several. [] means none is known.
+    """
     pieces = {token: [token_id] for token, token_id in old.ids.items()}
     for left, right in new.merges:
         require(left in pieces and right in pieces, "the merge {!r:.99} is of another model", (left, right))
@@ -166,8 +169,8 @@ def sources(new: Vocabulary, old: Any) -> dict[int, list[int]]:
     for text, token_id in special_ids.items():
         old_id = old.ids.get(text.encode("utf-8"))
         found[token_id] = old.encode_ordinary(text) if old_id is None else [old_id]
-    # Renaming keeps the ids of special tokens, prune() keeps their names. After prune(), one of these ids is gone, or a
-    # special token has the id that another token had.
+    # Was `new` made by renaming, which keeps the ids of special tokens, or by prune(), which keeps their names? After
+    # prune(), an old special id is gone, or a special token now has the old id of an ordinary token.
     before, now = set(old.special_ids.values()), set(special_ids.values())
     ids_stay = before <= now and now.isdisjoint(old.vocab.keys() - before)
     for text, token_id in old.special_ids.items():
@@ -201,9 +204,9 @@ def prune(tokenizer: Model, vocab_size: int | None = None, input_path: bpe.Paths
           texts: bpe.Strings = None, errors: choices.Errors = "strict") -> Model:
     """Return a tokenizer with fewer tokens and new ids, without tokens that a text uses least.
 
-    Without a text, the tokens with the greatest ids go first; without a size, those go that the text never uses.
-    Single bytes, special tokens and tokens that merges use stay, so a word that has none of the tokens that go
-    keeps its tokens.
+    Without text, the tokens with the greatest ids go first. Without vocab_size, all tokens that the text never uses
+    go. Single bytes and special tokens stay, and so does any token that a remaining merge uses. So a word that is
+    encoded without the removed tokens is encoded as before.
     """
     n, most = vocab_size, len(tokenizer)
     options = tokenizer.options._replace(errors=errors).checked()
@@ -221,9 +224,9 @@ def prune(tokenizer: Model, vocab_size: int | None = None, input_path: bpe.Paths
 
 def least_used(tokenizer: Vocabulary, ids: Mapping[bytes, int], counts: collections.Counter[bytes],
                n_tokens: int | None) -> set[bytes]:
-    """Return the n_tokens of some tokens, {token: id}, that are used least; for None, all that are never used.
+    """Return the n_tokens least used tokens of `ids`, {token: id}; if n_tokens is None, all that are never used.
 
-    counts has how often text uses each token. It changes, since the parts of a token take its place in the text.
+    counts has how often the text uses each token. It is changed: the parts of a removed token take its count.
     """
     ways: dict[bytes, list[bpe.Pair]] = collections.defaultdict(list)  # the merges that make a token
     for pair in tokenizer.merges:
@@ -240,7 +243,7 @@ def least_used(tokenizer: Vocabulary, ids: Mapping[bytes, int], counts: collecti
         for number, pair in enumerate(ways[token]):
             for part in pair:
                 uses[part] -= 1
-                counts[part] += count * (number == 0)  # where this token was, its first pair is now
+                counts[part] += count * (number == 0)  # only its first pair takes its place in text
                 if not uses[part] and part in ids:
                     heapq.heappush(unused, (counts[part], -ids[part], part))
     return gone

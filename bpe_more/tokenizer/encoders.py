@@ -1,4 +1,4 @@
-"""Encoding in Python: by the merges of a tokenizer, after preparing text as models of other programs need it.
+"""Encoding in Python, by the merges of a tokenizer; and preparing text first, for some models of other programs.
 
 The encoder in C, in the folder engine, has the same methods.
 
@@ -26,7 +26,7 @@ from bpe_more.patterns.steps import WHITESPACE, normalize_text, steps_of
 class Encoder:
     """Encode in Python, with the methods of the encoder in C."""
 
-    in_c = False  # for encode_files() and the summary
+    in_c = False  # read by encode_files() and the command line's summary
     most_threads = 1  # more would only fight for Python's lock
 
     def __init__(self, tokenizer: Any) -> None:
@@ -50,7 +50,7 @@ class Encoder:
                 ids.append(self.special_ids[piece])
                 continue
             for word in steps.find_words(piece, self.tokenizer.pattern):
-                if left_out is not None:  # each time, since each byte is counted
+                if left_out is not None:  # not from the cache, since bytes left out are counted each time
                     ids += self.encode_bytes(word.encode("utf-8"), left_out)
                 else:  # a long word rarely recurs
                     ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)
@@ -63,7 +63,7 @@ class Encoder:
     def encode_bytes(self, word: bytes, left_out: list[int] | None = None) -> list[int]:
         """Encode a word, which may be a part of a character, as some tokens of another model are.
 
-        Merges join the bytes around one that is left out.
+        The bytes before and after one that is left out may be merged.
         """
         if word in self.ignoring_merges:
             return [self.ignoring_merges[word]]
@@ -77,11 +77,11 @@ class Encoder:
         return bpe.merge_by_rank(ids, self.ranks, self.new_ids)
 
     def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
-        """Encode texts as lists, or with kind="u2" (16 bits per id) or "u4" (32) as an array.
+        """Encode texts as lists; with kind="u2" or "u4" (16 or 32 bits per id), as one array.
 
-        An array is returned as (its bytes, [the number of ids up to the end of each text]). A byte without a
-        token is an error; with left_out, a list of one number, it is left out, and counted there. A
-        ValueError has the number of its text.
+        An array is returned as (its bytes, ends): ends[i] is the number of ids up to the end of text i. A byte
+        without a token is an error; with left_out=[0], it is left out, and left_out[0] counts it. A ValueError
+        has the index of its text in the attribute `number`.
         """
         lists: list[list[int]] = []
         for number, utf8 in enumerate(texts):
@@ -119,7 +119,7 @@ class PreparingEncoder(Encoder):
         before = tuple(text for text in tokenizer.special_tokens if text not in normalized)
         after = tuple(text for text in tokenizer.special_tokens if text in normalized)
         self.find_before, self.find_after = bpe.special_token_finder(before), bpe.special_token_finder(after)
-        self.find_all = bpe.special_token_finder(tokenizer.special_tokens)  # as `inner` does
+        self.find_all = bpe.special_token_finder(tokenizer.special_tokens)  # what `inner` searches for
         # If any overlap, one search for all could find others than these two searches.
         self.overlap = any(supported.overlapping(after, before))
         self.lstrip, self.rstrip = set(tokenizer.lstrip), set(tokenizer.rstrip)
@@ -141,7 +141,10 @@ class PreparingEncoder(Encoder):
         return tokenizer.encoder
 
     def pieces_of(self, text: str, normal: str | None = None) -> list[str]:
-        """Return prepared text, a special token, prepared text, and so on; `normal` is all text, normalized."""
+        """Return prepared text, a special token, prepared text, and so on; `normal` is the whole text, normalized.
+
+        It is used if no token that is searched for before normalizing is in the text.
+        """
         pieces = self.split(text, self.find_before)
         if normal is not None and len(pieces) == 1:
             return self.split(normal, self.find_after)
@@ -163,7 +166,7 @@ class PreparingEncoder(Encoder):
     def prepared(self, utf8: bytes) -> bytes | None:
         """Prepare text; return None if `inner` would find other special tokens in the result.
 
-        Most text is in the normal form already; then each part of it is, too, so nothing changes.
+        Most text is in the normal form already. Then so is each part of it, and it is returned as it is.
         """
         needs_pieces = self.overlap or bool(self.stripping and self.stripping.search(utf8))
         if not needs_pieces and utf8.isascii():

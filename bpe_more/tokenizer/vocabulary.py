@@ -1,7 +1,8 @@
-"""The tokens, merges and special tokens of a model, checked, with its second ids; and decoding, which needs only them.
+"""The tokens, merges and special tokens of a model, checked; and decoding.
 
-Gives: Vocabulary, the half of Tokenizer that encodes nothing, but knows which words stay whole; ids_of(),
-without_second_ids().
+Two ids may have the same bytes: then the special token has the second id (see the docstring of Tokenizer).
+
+Gives: Vocabulary, the part of Tokenizer that doesn't encode; ids_of(), without_second_ids().
 Uses: choices, errors, formats.gpt2, patterns.steps.
 """
 
@@ -26,7 +27,7 @@ Merges = Iterable[bpe.Pair] | MergeIds
 
 
 def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
-    """Do the same as bpe.ids_of(), which looks at one token after another, and has the errors."""
+    """Do the same as bpe.ids_of(), but faster: it checks all tokens at once, and calls bpe.ids_of() for the errors."""
     has_types = set(map(type, vocab)) == {int} and set(map(type, vocab.values())) == {bytes}
     if has_types and min(vocab) >= 0 and max(vocab) <= bpe.MAX_ID:
         ids = dict(zip(vocab.values(), vocab))
@@ -41,10 +42,11 @@ def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
 
 def without_second_ids(vocab: Mapping[int, bytes], special_tokens: Sequence[str],
                        unreachable: Iterable[int]) -> tuple[Mapping[int, bytes], dict[str, int]]:
-    """Take the special tokens that have the bytes of an earlier token out of a vocabulary; return it, and their ids.
+    """Return a vocabulary in which no two tokens have the same bytes, and {special token: second id}.
 
-    Unreachable tokens go, too. If any go, special tokens without an id get theirs here, after the greatest one, which
-    may be among the ids that go: set_vocabulary() would not see it.
+    A second id is that of a special token with the bytes of an earlier token. It is removed, and so are the ids of
+    unreachable tokens. If any is removed, special tokens that have no id get theirs here, after the greatest id:
+    set_vocabulary() would not know the greatest one if it is among those removed.
     """
     unreachable = set(unreachable)
     if not unreachable and (not special_tokens or len(set(vocab.values())) == len(vocab)):
@@ -88,16 +90,16 @@ class Vocabulary:
         self._vocab: dict[int, bytes]
         self._special_ids: dict[str, int]
         self.options: choices.Options
-        # each token once; second ids, shared and unreachable tokens are added below
+        # First with each token once. Second ids, shared and unreachable tokens are added below.
         self.set_vocabulary(vocab, found, with_one_id, pattern)
         if second_ids or shared:
             self._special_ids |= second_ids | {special: token_id for token_id, special in self.shared.items()}
             self._special_ids = {special: self._special_ids[special] for special in specials}
             self._vocab |= {token_id: special.encode("utf-8") for special, token_id in second_ids.items()}
         self._vocab |= {token_id: name.encode("utf-8") for token_id, name in self.unreachable.items()}
-        with_kinds = SpecialTokens(specials)
-        with_kinds.normalized, with_kinds.lstrip, with_kinds.rstrip = self.normalized, self.lstrip, self.rstrip
-        self.options = self.options._replace(special_tokens=with_kinds)
+        with_flags = SpecialTokens(specials)
+        with_flags.normalized, with_flags.lstrip, with_flags.rstrip = self.normalized, self.lstrip, self.rstrip
+        self.options = self.options._replace(special_tokens=with_flags)
         self.ignoring_merges = self.whole_words() if self._ignore_merges else {}
         if not self._ignore_merges and not isinstance(merges, (tuple, MergeIds)):
             self.warn_of_unreachable_tokens()
@@ -117,7 +119,7 @@ class Vocabulary:
 
     def set_vocabulary(self, vocab: Mapping[int, bytes], merges: Merges, special_tokens: bpe.Strings,
                        pattern: Any) -> None:
-        """Number special tokens, find the ids of merges, and check that all of them fit together."""
+        """Give special tokens ids, find the ids of merges, and check that all these fit together."""
         self.options = choices.Options(special_tokens, pattern).checked()
         ids = ids_of(vocab)
         free_ids = itertools.count(max(ids.values(), default=-1) + 1)
@@ -136,8 +138,8 @@ class Vocabulary:
         wrong = [special for special, token_id in self._special_ids.items() if token_id in made]
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
         require(not wrong, f"merges make {plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
-        # These are made when they are needed. (cached_property would do it, but has a lock until Python 3.12,
-        # which stops a process that was forked while another thread had it.)
+        # Made when they are first needed. (Not with cached_property: until Python 3.12 it has a lock, and a process
+        # forked while another thread holds it waits forever.)
         self._made_encoder: Any = None
         self._made_ordinary: Any = None
 
@@ -219,7 +221,7 @@ class Vocabulary:
         return kind, (self._vocab, tuple(self.merges), self.special_tokens, self.pattern)
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments for models of other programs that this model needs."""
+        """Return {name: value} of the arguments that only models of other programs need, if they aren't empty."""
         values = {
             "kept": self.kept, "normalized": self.normalized, "rest": self.rest,
             "ignore_merges": self._ignore_merges, "unreachable": self.unreachable,

@@ -286,6 +286,8 @@ def test_standard_input_is_json_lines_if_it_is_declared(main, error):
     script = f"from bpe_more import training; print(training.train_bpe('-.jsonl', 262, [{END!r}], column='body') == {expected})"
     told = subprocess.run([sys.executable, "-c", script], input=lines, cwd=ROOT, capture_output=True, check=True).stdout
     assert told.strip() == b"True"
+    script = "from bpe_more import count_words; print(count_words('-.jsonl', column=None)[b' }'])"  # as plain text
+    assert subprocess.run([sys.executable, "-c", script], input=b"{ }", cwd=ROOT, capture_output=True, check=True).stdout == b"1\n"
     Path("a.jsonl").write_bytes(LINES)
     for arguments in ["a.jsonl", 262], ["--show", "text", "--model", "model"]:
         assert error(*arguments, "--as", "jsonl") == "error: --as jsonl is for standard input: name it, as -, in the corpus"

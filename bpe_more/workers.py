@@ -64,7 +64,8 @@ def results_of_threads(task: Callable[[Any], T], items: Iterator[Any], n_threads
     try:
         with all_delayed(), contextlib.suppress(RuntimeError, MemoryError):  # no room for so many, or for any
             for _ in range(n_threads):
-                thread = threading.Thread(target=do_tasks, args=(task, todo))
+                # daemon: if put() below has no memory, threads that wait must not keep Python from ending
+                thread = threading.Thread(target=do_tasks, args=(task, todo), daemon=True)
                 thread.start()
                 threads.append(thread)
         if not threads:

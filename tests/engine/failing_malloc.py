@@ -7,7 +7,6 @@ failing_malloc.c as a library in LD_PRELOAD, and PYTHONMALLOC=malloc: tests/engi
 C engine. What Python prints about destructors ("Exception ignored") is no failure.
 """
 
-import concurrent.futures
 import ctypes
 import faulthandler
 import os
@@ -117,10 +116,6 @@ def main() -> None:
 
     assert choices.find_engine()[0], choices.find_engine()[1]
     start = time.monotonic()
-    # Python's threads without memory: each of these may wait for ever, or keep a lock for ever
-    pool, future = concurrent.futures.ThreadPoolExecutor, concurrent.futures.Future
-    for kind, name in ((pool, "submit"), (pool, "shutdown"), (future, "add_done_callback"), (future, "result")):
-        setattr(kind, name, without_failures(getattr(kind, name)))
     # threads for a small text
     os.sched_getaffinity = lambda process: {0, 1}  # type: ignore
     reading.SLICE_BYTES_IN_C, reading.BATCH_BYTES, slicing.WINDOW_BYTES = 150, 1000, 100

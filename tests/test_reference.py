@@ -446,7 +446,7 @@ def test_an_error_of_a_worker_keeps_no_connection_open(tmp_path, cut):
         with pytest.raises(ValueError, match="no token for the byte"):
             tokenizer.encode_files(CORPUS, tmp_path / "ids.npy", workers=3)
         numbers.append(len(os.listdir("/proc/self/fd")))
-    assert len(set(numbers)) == 1, numbers
+    assert numbers[-1] <= numbers[0], numbers
 
 
 @only_python

@@ -452,3 +452,10 @@ def test_a_vocabulary_that_c_cannot_hold_is_encoded_in_python(monkeypatch):
     monkeypatch.setattr(choices.find_engine()[0], "encoder", lambda tokenizer: None)  # as for 2**21 tokens or more
     tokenizer = Tokenizer(with_merges([(b"a", b"b")]), [(b"a", b"b")])
     assert isinstance(tokenizer.encoder, encoders.Encoder) and tokenizer.encode("cab") == [99, 256]
+
+
+@only_c
+def test_a_pattern_that_c_does_not_have_is_scanned_in_python_and_learned_in_c():
+    options = choices.Options(pattern=NOT_IN_C)
+    assert choices.scanning_engine(options) is None and choices.engine_for(options) is not None
+    assert choices.find_engine()[0].pattern(NOT_IN_C)[1] == "("

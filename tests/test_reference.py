@@ -638,3 +638,20 @@ def test_a_module_that_another_one_replaced_counts_alone():
         assert first.count_words(CORPUS, workers=2, engine="python") == bpe.count_words(CORPUS, workers=1)
     finally:
         del sys.modules["bpe_twice"]
+
+
+@only_python
+def test_a_special_token_that_could_be_a_byte_is_refused_in_files_of_gpt2(tmp_path):
+    bpe.Tokenizer(*trained(300), [END]).save(tmp_path)
+    for special in ("é", "Ċ"):
+        with pytest.raises(ValueError, match="looks like printable bytes"):
+            bpe.Tokenizer.from_files(tmp_path / "vocab.json", tmp_path / "merges.txt", [special])
+
+
+@only_python
+def test_ids_of_numpy_are_numbers_like_others(tmp_path):
+    numpy = need("numpy")
+    vocab, merges = trained(300)
+    tokenizer = bpe.Tokenizer({numpy.int64(token_id): token for token_id, token in vocab.items()}, merges, [END])
+    tokenizer.save(tmp_path)
+    assert bpe.Tokenizer.load(tmp_path).vocab == vocab == tokenizer.vocab

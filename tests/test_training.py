@@ -9,7 +9,7 @@ import pytest
 
 from bpe_more import choices, training
 from bpe_more.tokenizer import Tokenizer
-from shared import model_in, naive_counts, summary, trained
+from shared import model_in, naive_counts, only_c, summary, trained
 from test_bpe import CUSTOM, END, FIXTURE, PART, letters, naive_merge, naive_train, naive_words, pairs
 
 
@@ -218,3 +218,9 @@ def test_pairs_need_no_memory_of_python_in_c(engine):
     training.train_from_counts(((b"%d" % (n % 30_000), 1) for n in range(60_000)), 257)
     assert (tracemalloc.get_traced_memory()[1] < 4_000_000) == (engine == "c")
     tracemalloc.stop()
+
+
+@only_c
+def test_a_count_too_large_for_c_is_named():
+    with pytest.raises(OverflowError, match=r"2\*\*64 occurrences of a word or more: \(b'cd', 18446744073709551616\)$"):
+        training.train_from_counts([(b"ab", 1), (b"cd", 2**64)], 300)

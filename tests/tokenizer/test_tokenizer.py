@@ -924,3 +924,17 @@ def test_a_model_is_written_at_once_in_the_bytes_of_the_plain_form(tmp_path, see
     expected = {"tokenizer.json": bpe.to_json(content), "vocab.json": bpe.to_json(ids), "merges.txt": f"#version: 0.2\n{lines}"}
     for name, text in expected.items():
         assert (tmp_path / name).read_bytes() == text.encode("utf-8")
+
+
+def test_a_batch_of_one_text_is_like_the_text_alone_with_the_errors_of_a_batch(monkeypatch):
+    tokenizer = Tokenizer(*trained(600), [END])
+    for text in ("", "low" + END, PART):
+        assert tokenizer.encode_batch([text]) == [tokenizer.encode(text)] == tokenizer.encode_batch([text], workers=1)
+    assert tokenizer.encode_batch(["\ud800"], errors="replace") == [tokenizer.encode("\ufffd")]
+    for bad in (5, "\ud800", b"low"):
+        with pytest.raises(ValueError, match=r"^texts\[0\]: "):
+            tokenizer.encode_batch([bad])
+    with pytest.raises(ValueError, match="errors must be"):
+        tokenizer.encode_batch(["a"], errors="ignore")
+    monkeypatch.setattr(reading.Corpus, "results", None)  # it would take 20 times as long
+    assert tokenizer.encode_batch(["low"]) == [tokenizer.encode("low")]

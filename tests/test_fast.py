@@ -8,10 +8,11 @@ from collections import Counter
 import pytest
 
 import bpe
+from bpe_more import training
 from bpe_more.tokenizer import Tokenizer
 from fuzz_changes import encode_by_rank
 from shared import only_python, trained
-from test_bpe import END, lesson, letters, pairs, with_merges
+from test_bpe import END, lesson, letters, naive_train, pairs, with_merges
 
 
 @pytest.mark.parametrize("piece, times", [("a", 50_000), ("ab", 25_000), ("x", 50_000), (" ", 50_000)])
@@ -71,3 +72,14 @@ def test_merges_that_cannot_be_replayed_are_named(merges):
         bpe.check_merges((left, right, left + right) for left, right in pairs(merges))
     with pytest.raises(ValueError, match=r"merge 1 \(from 0\).*'a', 'b'.* an earlier one"):
         bpe.segment("abc", [tuple(pair.split()) for pair in merges.split(", ")])
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_learners_agree_with_the_oracle_on_words_of_all_kinds(seed):
+    rng, words = random.Random(seed), {}
+    alphabet = rng.choices(range(256), k=rng.randint(1, 5))
+    for _ in range(rng.randint(1, 60)):
+        word = bytes(rng.choices(alphabet, k=rng.randint(1, rng.choice([3, 12, 60]))))
+        words[word] = rng.randint(1, rng.choice([2, 5, 5000]))
+    expected = naive_train({letters(word): count for word, count in words.items()}, 400)
+    assert training.train_from_counts(words, 400) == expected

@@ -21,7 +21,7 @@ import damaged
 import pytest
 
 import bpe
-from bpe_more import choices, cluster
+from bpe_more import choices, cluster, training
 from bpe_more.cluster import engines, urls
 from bpe_more.cluster.tasks import versions
 from bpe_more.corpus import counting
@@ -559,3 +559,19 @@ def test_a_url_whose_package_is_missing_is_named():
     fsspec.register_implementation("far", "no_such_package.FarFileSystem", errtxt="Install no_such_package")
     with pytest.raises(ImportError, match="^far://bucket/a.txt: Install no_such_package$"):
         cluster.train(None, "far://bucket/a.txt", 300)
+
+
+@pytest.mark.parametrize("engine", ["auto", "python"])
+def test_rare_words_are_left_out_exactly_and_buckets_are_disjoint(corpus, engine):
+    options = choices.Options([END], min_word_count=5, engine=engine, workers=1).checked()
+    job = cluster.Job("counting", versions(), options, n_buckets=3)
+    paths = sorted(map(str, corpus.glob("?.txt")))
+    parts = zip(*(cluster.count_files(job, [path]).result for path in paths))
+    added = []
+    for of_bucket in parts:
+        table = counting.WordTable()
+        cluster.add_part(table, cluster.add(job, of_bucket).result)
+        added.append(dict(table))
+    expected = {word: n for word, n in training.count_words(paths, [END]).items() if n >= 5}
+    assert all(added) and sum(map(len, added)) == len(expected)
+    assert {word: n for bucket in added for word, n in bucket.items()} == expected

@@ -1044,3 +1044,15 @@ def test_show(main, words_txt):
         ids, n_bytes = Tokenizer.load("bpeModel").encode(text), len(text.encode())
         sizes = f"{len(ids)} tokens, {n_bytes} bytes, {n_bytes / max(len(ids), 1):.2f} bytes per token"
         assert main("--show", text) == (0, f"{shown}\n{' '.join(map(str, ids))}\n{sizes}\n", "")
+
+
+@only_python
+def test_messages_name_the_option_of_the_shell(error):
+    Path("a.jsonl").write_text('{"text": "low"}\n{"text": null}\n')
+    assert error("a.jsonl", 300) == "error: a.jsonl, line 2: text must be a str, not null; --errors replace makes it an empty one"
+
+
+def test_show_refuses_bytes_that_are_not_utf8(main):
+    assert main("words.txt", 262, "--quiet")[0] == 0
+    result = run("--show", "low\udcff")
+    assert result.returncode == 2 and regex.search("UTF-8|utf-8|surrogates", one_line(result.stderr))

@@ -19,6 +19,7 @@ import tracemalloc
 import unicodedata
 import warnings
 import weakref
+from array import array
 from pathlib import Path
 
 import pytest
@@ -938,3 +939,41 @@ def test_a_batch_of_one_text_is_like_the_text_alone_with_the_errors_of_a_batch(m
         tokenizer.encode_batch(["a"], errors="ignore")
     monkeypatch.setattr(reading.Corpus, "results", None)  # it would take 20 times as long
     assert tokenizer.encode_batch(["low"]) == [tokenizer.encode("low")]
+
+
+def test_a_tensor_or_an_array_of_two_dimensions_is_an_error_that_names_tolist():
+    tokenizer = Tokenizer(*trained(300), [END])
+    arrays = [Tensor([104, 105]), iter(Tensor([104, 105]))]
+    with contextlib.suppress(ImportError):
+        import numpy
+
+        arrays.append(numpy.array([[104, 105]]))
+        assert tokenizer.decode(numpy.array([104, 105])) == "hi"
+        with pytest.raises(ValueError, match="unknown token id .*999.* at index 0$"):  # an integer: nothing to convert
+            tokenizer.decode(numpy.array([999]))
+    for ids in arrays:
+        with pytest.raises(ValueError, match=r"unknown token id .* at index 0; pass integers, as ids\.tolist\(\) gives them$"):
+            tokenizer.decode(ids)
+    assert tokenizer.decode(Tensor([104, 105]).tolist()) == "hi"
+
+
+@pytest.mark.parametrize("engine", ["python", "c"])
+def test_documents_cannot_forge_their_end(tmp_path, engine):
+    if engine == "c" and not C:
+        pytest.skip("no C engine")
+    tokenizer = Tokenizer(*trained(600), [END])
+    documents = [f"it quotes {END}", "", f"{END}{END}"]
+    expected = []
+    for text in documents:
+        expected += [*tokenizer.encode_ordinary(text), tokenizer.special_ids[END]]
+    paths = [tmp_path / str(number) for number in range(3)]
+    for path, text in zip(paths, documents):
+        path.write_text(text)
+    for arguments in ({"paths": paths}, {"paths": None, "texts": documents}):
+        n = tokenizer.encode_files(output=tmp_path / "ids.npy", end=END, engine=engine, **arguments)
+        ids = array("H", (tmp_path / "ids.npy").read_bytes()[128:]).tolist()
+        assert (n, ids) == (len(expected), expected)
+    for end in ("<other>", 5):
+        for name in ("begin", "end"):
+            with pytest.raises(ValueError, match=rf"{name} must be a special token of the model \(.*\), not {end!r}"):
+                tokenizer.encode_files(paths, tmp_path / "ids.npy", **{name: end})

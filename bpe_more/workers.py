@@ -76,7 +76,10 @@ def results_of_threads(task: Callable[[Any], T], items: Iterator[Any], n_threads
         while waiting:
             result, error = waiting.popleft().get()
             if error is not None:
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error  # its traceback has this frame, which would keep the input open
             waiting.extend(itertools.islice(handed_out, 1))
             yield result
     finally:

@@ -30,8 +30,8 @@ to get right:
     - Pairs are compared, not the tokens that they would make. On a tie (b"ab", b"a") beats
       (b"a", b"bz"), because b"ab" > b"a", although b"aba" < b"abz".
 
-The tie rule is written three times: in train_by_definition (Part I), in descending() (Part II), and in
-bpe_fast.c, of the C engine.
+The tie rule is written three times: in train_by_definition (Part I), in heap_entry() with descending()
+(Part II), and in is_better() of bpe_fast.c, of the C engine.
 
 Glossary, with values from the example below: no special tokens, so b"st" gets the id 256, and b"est" 257:
 
@@ -63,7 +63,7 @@ The parts of this file:
     II    The same, fast        an index from pairs to words and a heap for training, ranks for encoding
     III   On characters         as first used for language
     IV    Words                 patterns, special tokens, and where text may be cut
-    V     Training              train_bpe: counting words on all cores, then learning
+    V     Training              train_bpe: counting words on all cores, then learning, with progress
     VI    The tokenizer         the class Tokenizer: encoding and decoding
     VII   Files of a model      tokenizer.json, vocab.json and merges.txt
     VIII  The command line
@@ -988,6 +988,8 @@ def slices_of_texts(texts: Iterable[str]) -> Iterator[Slice]:
     if collected:
         yield Slice("", start, start + len(collected), collected)
 
+
+# ---- The progress line
 
 def with_progress(items: Iterable[T], label: str, total: int) -> Iterator[T]:
     """Yield slices, or merges; with a label, show on the terminal how much of the total there has been."""

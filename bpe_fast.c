@@ -1,9 +1,9 @@
 /*
  * bpe_fast.c: the merge loop. Words and their counts go in, merges come out, the same as in Part II of bpe.py.
  *
- * Read Part II first, then the interface below, then the rest in order. The C files of bpe_more count words and
- * encode; they use this file up to the end of its table. Its bpe_extend.c makes learners whose words begin with longer
- * tokens. An example, with `newest` 6 times and `low` 5 times:
+ * Read Part II first, then the interface below, then the rest in order; the tie rule is in is_better(). The C files of
+ * bpe_more count words and encode; they use this file up to the end of its table. Its bpe_extend.c makes learners
+ * whose words begin with longer tokens. An example, with `newest` 6 times and `low` 5 times:
  *
  *     bpe_learner_new("newestlow", (uint64_t[]){6, 3}, (uint64_t[]){6, 5}, 2, 32000, 1, seed, &learner);
  *     while (bpe_learner_run(learner, merges, 1000, &made) == BPE_OK)

@@ -1,8 +1,8 @@
 """The tasks of the command line for a saved model: --show, --encode and --extend.
 
-Gives: show(), encode() and extend(), one for each option; load_model(), and files_read(), the model's files.
-Uses: arguments, summary, work, corpus.arrays, errors, explain, formats.kinds, formats.saving, patterns.steps,
-tokenizer, tokenizer.changes.
+Gives: show(), encode(), encode_on_cluster(), which alone imports cluster, and extend().
+Uses: cluster, cluster.engines, cluster.urls, arguments, summary, work, corpus.arrays, errors, explain, formats.kinds,
+formats.saving, outputs, patterns.steps, tokenizer, tokenizer.changes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 from argparse import Namespace
 
 import bpe
-from bpe_more import explain
+from bpe_more import explain, outputs
 from bpe_more.command import arguments, summary, work
 from bpe_more.corpus import arrays
 from bpe_more.errors import plural, require
@@ -49,7 +49,6 @@ def encode(args: Namespace) -> None:
     """Write the token ids of the corpus."""
     tokenizer = load_model(args)
     given = arguments.given_options(args, arguments.ENCODING)
-    work.check_names(args.corpus)
     corpus = tokenizer.corpus_of(args.corpus, None, **given)
     if not args.quiet:
         corpus.counted = tokenizer.special_tokens
@@ -65,13 +64,29 @@ def encode(args: Namespace) -> None:
     summary.report_engine(args, corpus.options, used)
 
 
+def encode_on_cluster(args: Namespace) -> None:
+    """Write the token ids of each file as a shard in a folder, with --cluster."""
+    from bpe_more import cluster
+    from bpe_more.cluster import engines, urls
+
+    tokenizer = load_model(args)
+    folder = arguments.model_folder(args)
+    given = arguments.given_options(args, arguments.ENCODING)
+    names = cluster.shard_names(urls.files_of(args.corpus), ".npy")
+    outputs.check_distinct(cluster.shard_files(args.encode, names), files_read(folder))
+    with engines.connected(args.cluster) as client:
+        n_ids = cluster.encode(client, args.corpus, tokenizer, args.encode, **given)
+    summary.report(args, "model", summary.description(tokenizer, folder))
+    summary.report(args, "encoded", plural(n_ids, "token"))
+    summary.report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer.id_bytes}")
+
+
 def extend(args: Namespace, n_tokens: int) -> None:
     """Learn more tokens for a model; save it, with its settings for transformers, elsewhere."""
     given = arguments.given_options(args, arguments.EXTENDING)
     tokenizer = Tokenizer.load(args.extend)
     source = os.path.dirname(kinds.model_path(args.extend))
     folder = arguments.model_folder(args)
-    work.check_names(args.corpus)
     corpus = tokenizer.corpus_of(args.corpus, None, **given)
     is_other = os.path.realpath(folder) != os.path.realpath(source)
     require(is_other, "--model must name another folder than that of the old model")

@@ -1,9 +1,9 @@
-"""Training on the command line, and what other tasks do, too: checks of files, counting, saving.
+"""Training on the command line, and what other tasks do, too: checks of folders, counting, saving.
 
-Gives: train(); expand_corpus(), check_names(), check_model(), check_folder(), count(), save(). It imports explain for
-the options --explain and --compare only.
-Uses: choices, arguments, summary, corpus.counting, corpus.inputs, corpus.reading, errors, explain, formats.gpt2,
-formats.saving, outputs, training.
+Gives: train() and train_on_cluster(); check_folder(), count() and save(), for --extend. It imports cluster and explain
+for their options only.
+Uses: choices, cluster, cluster.engines, cluster.urls, arguments, summary, corpus.counting, corpus.reading, errors,
+explain, formats.gpt2, formats.saving, outputs, training.
 """
 
 from __future__ import annotations
@@ -11,47 +11,23 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import warnings
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import bpe
 from bpe_more import choices, outputs, training
 from bpe_more.command import arguments, summary
-from bpe_more.corpus import counting, inputs, reading
+from bpe_more.corpus import counting, reading
 from bpe_more.errors import plural, require
 from bpe_more.formats import saving
 from bpe_more.formats.gpt2 import MergeIds
 
 
-def expand_corpus(args: Namespace) -> None:
-    """Replace folders and patterns of names in a corpus by their files; refuse options that these have no use for."""
-    args.corpus = inputs.expanded(args.corpus)
-    for name in ("counts", "buckets", "task_bytes"):
-        require(getattr(args, name) is None, "--{} needs --cluster", name.replace("_", "-"))
-    if args.column is not None:
-        reading.refuse_useless_column(args.corpus, choices.Options(column=args.column), is_given=True)
-
-
-def check_names(paths: Iterable[str]) -> None:
-    """Refuse folders and missing files; Corpus does that, too, but its errors are for Python."""
-    for path in paths:
-        inputs.check_path(path)
-        if os.path.isdir(path):
-            raise ValueError(f"{path} is a folder; name its files ({inputs.files_in(path)})")
-        if path.lower().endswith((".csv", ".tsv")):
-            warnings.warn(f"{path} was read as plain text, with all columns; for one column, convert it to Parquet "
-                          "(docs/data.md), and name it: --column text", stacklevel=2)
-        if path not in outputs.STDIN:
-            os.stat(path)
-
-
-def train(args: Namespace, vocab_size: int | None) -> bool:
+def train(args: Namespace, vocab_size: int) -> bool:
     """Train, print what was learned, save the model; return whether --compare agrees."""
     given = arguments.given_options(args, arguments.TRAINING)
     options = choices.Options(**given, vocab_size=vocab_size).checked()
-    check_names(args.corpus)
     corpus = reading.Corpus(args.corpus, None, options)
     explains = args.explain is not None or args.compare is not None
     if explains:  # most runs don't need it
@@ -66,7 +42,8 @@ def train(args: Namespace, vocab_size: int | None) -> bool:
     special_ids = dict(zip(options.special_tokens, itertools.count(256)))
     table, n_bytes = count(args, corpus, special_ids)
 
-    words = frequent_words(table, options) if explains else {}  # learning uses up the table
+    least = options.min_word_count  # learning uses up the table
+    words = {word: n for word, n in table.copy().items() if n >= least} if explains else {}
     learned = list(counting.learn_with_progress(table, options))
     vocab, pairs = training.model_of(learned, options)
     merges = MergeIds.of(pairs, dict(zip(vocab.values(), vocab)))
@@ -87,6 +64,27 @@ def train(args: Namespace, vocab_size: int | None) -> bool:
         save(args, folder, (vocab, merges, special_ids, options.pattern))
     summary.report_engine(args, options)
     return same
+
+
+def train_on_cluster(args: Namespace, vocab_size: int) -> None:
+    """Train with --cluster, and save the model here."""
+    from bpe_more import cluster
+    from bpe_more.cluster import engines, urls
+
+    given = arguments.given_options(args, arguments.TRAINING)
+    options = choices.Options(**given, vocab_size=vocab_size).checked()
+    folder = arguments.model_folder(args)
+    paths = [urls.place_of(file.path) for file in urls.files_of(args.corpus)]
+    if args.counts is not None:
+        paths += cluster.counts_files(args.counts, len(paths))
+    check_model(folder, options, paths)
+    given |= {"counts": args.counts, "buckets": args.buckets, "task_bytes": args.task_bytes}
+    with engines.connected(args.cluster) as client:
+        tokenizer = cluster.train(client, args.corpus, vocab_size, **given)
+    specials = plural(len(options.special_tokens), "special token")
+    merges = plural(len(tokenizer.merge_ids), "merge")
+    summary.report(args, "vocabulary", f"{len(tokenizer):,} = 256 bytes + {specials} + {merges}")
+    save(args, folder, (tokenizer.vocab, tokenizer.merge_ids, tokenizer.special_ids, tokenizer.pattern))
 
 
 def check_model(folder: str, options: choices.Options, paths: Sequence[bpe.FilePath]) -> None:
@@ -121,11 +119,6 @@ def count(args: Namespace, corpus: reading.Corpus, special_ids: Mapping[str, int
         summary.report(args, "left out", f"{plural(rare, 'word')}, {share} of pre-tokens")
     summary.report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
     return table, n_bytes
-
-
-def frequent_words(table: counting.WordTable, options: choices.Options) -> dict[bytes, int]:
-    """Return the words of a table that are learned from, and their counts."""
-    return {word: count for word, count in table.copy().items() if count >= options.min_word_count}
 
 
 def save(args: Namespace, folder: str, model: tuple[Any, Any, Any, Any], settings: Mapping[str, Any] | None = None,

@@ -29,7 +29,7 @@ import posixpath
 import tempfile
 import zlib
 from array import array
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import bpe
@@ -291,48 +291,37 @@ def encode_file(job: Job, item: tuple[File, str]) -> Report:
     urls.remove(f"{target}.json")  # first: it must never describe another shard
     with fetched([path]) as [local], urls.written(target) as new:
         given["column"] = column_for([local], options)
-        if name.endswith(".npy"):
-            corpus = job.tokenizer.corpus_of(local, None, workers=1, engine=options.engine, **given)
-            n_ids = arrays.encode_corpus(job.tokenizer, corpus, new)
-        else:
-            n_ids = encode_rows(job, local, new)
+        corpus = job.tokenizer.corpus_of(local, None, workers=1, engine=options.engine, **given)
+        encode_corpus = arrays.encode_corpus if name.endswith(".npy") else encode_rows
+        n_ids = encode_corpus(job.tokenizer, corpus, new)
     entry |= {"bytes": urls.size_of(target), "ids": n_ids}
     urls.write_json(f"{target}.json", entry)
     return Report(entry, size, n_ids)
 
 
-def encode_rows(job: Job, path: str, output: str) -> int:
-    """Write a Parquet file with a row of ids for each text; return how many ids there are."""
+def encode_rows(tokenizer: Tokenizer, corpus: reading.Corpus, output: str) -> int:
+    """Write the ids of a file as Parquet, with a row for each of its texts; return how many ids there are."""
     pyarrow, parquet = package("pyarrow", output), package("pyarrow.parquet", output)
-    tokenizer, options, n_bytes = job.tokenizer, job.options, job.tokenizer.id_bytes
-    begin, end = arrays.border_ids(tokenizer, job.begin, job.end)
-    tokenizer = tokenizer.ordinary if begin or end else tokenizer
-    column = column_for([path], options)
-    corpus = tokenizer.corpus_of(path, None, errors=options.errors, column=column, workers=1)
+    id_bytes, options = tokenizer.id_bytes, corpus.options
+    borders = arrays.border_ids(tokenizer, corpus.begin, corpus.end)
+    if any(borders):
+        tokenizer = tokenizer.ordinary
     encoder = tokenizer.python_encoder() if options.engine == "python" else tokenizer.encoder
-    encode_texts = functools.partial(arrays.encode_leaving_out, encoder, f"u{n_bytes}", options.errors)
-    results = corpus.results(encode_texts, True)
-    kind = pyarrow.uint16() if n_bytes == 2 else pyarrow.uint32()
+    encode_texts = functools.partial(arrays.encode_leaving_out, encoder, f"u{id_bytes}", options.errors)
+    results: Iterator[Any] = ((ids, ends) for _, (ids, ends, _) in corpus.results(encode_texts, True))
+    if not corpus.has_rows(corpus.paths[0]):  # the whole file is one text, even if it is empty
+        text = b"".join(ids for ids, _ in results)
+        results = iter([(text, [len(text) // id_bytes])])
+    kind = pyarrow.uint16() if id_bytes == 2 else pyarrow.uint32()
     schema = pyarrow.schema([("ids", pyarrow.large_list(kind))])
+    n_added = sum(map(bool, borders))  # to each text
     n_ids = 0
     with outputs.new_files([output]) as [file], parquet.ParquetWriter(file, schema) as writer:
-
-        def write_rows(rows: Sequence[bytes]) -> int:
-            ends = itertools.accumulate(len(row) // n_bytes for row in rows)
-            places = pyarrow.array([0, *ends], pyarrow.int64())
-            data = pyarrow.py_buffer(b"".join(rows))
-            ids = pyarrow.Array.from_buffers(kind, len(data) // n_bytes, [None, data])
-            writer.write_table(pyarrow.table([pyarrow.LargeListArray.from_arrays(places, ids)], schema))
-            return len(ids)
-
-        is_one_text = not kind_of(path, corpus.options)[0]
-        pieces = []
-        for _, (ids, ends, _) in results:
-            if is_one_text:
-                pieces.append(ids)
-            else:
-                places = itertools.pairwise([0, *(n_bytes * place for place in ends)])
-                n_ids += write_rows([begin + ids[start:stop] + end for start, stop in places])
-        if is_one_text:  # also if it's empty
-            n_ids += write_rows([begin + b"".join(pieces) + end])
+        for ids, ends in results:
+            places = [0, *(end + number * n_added for number, end in enumerate(ends, 1))]
+            data = pyarrow.py_buffer(arrays.with_borders(ids, ends, id_bytes, borders))
+            values = pyarrow.Array.from_buffers(kind, places[-1], [None, data])
+            rows = pyarrow.LargeListArray.from_arrays(pyarrow.array(places, pyarrow.int64()), values)
+            writer.write_table(pyarrow.table([rows], schema))
+            n_ids += places[-1]
     return n_ids

@@ -28,28 +28,28 @@ class Dask:
         self.client = client
         self.n_workers = sum(client.nthreads().values()) or 1
 
-    def map(self, function: Callable[..., Any], items: Iterable[Any], job: Any, name: str) -> list[Any]:
+    def map(self, function: Callable[..., Any], items: Iterable[Any], job: Any) -> list[Any]:
         """Start tasks; return futures."""
         with lost_workers(job.stage):
             self.client.run(versions)  # a worker without bpe_more is an error here, and else would never answer
         # the job is a task, so it can be made again if all workers that have it are lost
         shared = self.client.submit(unchanged, job, key=f"bpe-job-{uuid.uuid4()}")
-        futures: list[Any] = self.client.map(function, items, job=shared, key=f"bpe-{name}", pure=False)
+        futures: list[Any] = self.client.map(function, items, job=shared, key=f"bpe-{job.stage}", pure=False)
         return futures
 
     def reports(self, work: Work, items: Iterable[Any], job: Any) -> Generator[Report, None, None]:
         """Yield the reports of tasks."""
-        futures = self.map(functools.partial(attempt, work), items, job, job.stage)
+        futures = self.map(functools.partial(attempt, work), items, job)
         yield from self.results(futures, job.stage)
 
     def exchange(self, split: Work, join: Work, items: Iterable[Any], job: Any) -> Generator[Report, None, None]:
         """Yield the reports of tasks, between which workers exchange parts."""
-        done = self.map(functools.partial(attempt_split, split), items, job, job.stage)
+        done = self.map(functools.partial(attempt_split, split), items, job)
         # itemgetter runs where the parts are, so that a worker fetches only those that it joins
         places = map(operator.itemgetter, range(job.n_buckets + 1))
         reports, *parts = [self.client.map(place, done, key="bpe-part", pure=False) for place in places]
         joining = job._replace(stage="adding")
-        joined = self.map(functools.partial(attempt, join), parts, joining, joining.stage)
+        joined = self.map(functools.partial(attempt, join), parts, joining)
         del done, parts  # a part is freed when it has been joined
         yield from self.results(reports, job.stage)
         yield from self.results(joined, joining.stage)

@@ -58,7 +58,7 @@ def files_of(paths: bpe.Paths) -> list[File]:
     files: list[File] = []
     for path in map(os.fsdecode, [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths or ()):
         with errors_of(path):
-            found = [file for file in named_by(path) if file.path]
+            found = list(named_by(path))
             require(found, "{}: no file has such a name", path)
             files += found
     require(files, "no file: the list of paths is empty")

@@ -2,7 +2,7 @@
 
 Options of training have the names of train_bpe's arguments.
 
-Gives: parse(); given_options() and model_folder(), for tasks; take_size() and find_corpus(), which change args.corpus.
+Gives: parse(); given_options(), for tasks; take_size() and find_corpus(), which change args.corpus.
 Uses: choices, corpus.inputs, corpus.progress, corpus.reading, errors, outputs, patterns.steps.
 """
 
@@ -106,8 +106,8 @@ def utf8(argument: str) -> str:
     return argument
 
 
-def check_task(args: Namespace) -> None:
-    """Raise an error if two options name different things to do, and for options that --extend doesn't take."""
+def complete(args: Namespace) -> None:
+    """Add the model's folder, and if a training run saves one. Refuse two tasks, and what --extend doesn't take."""
     given = [name for name in ("show", "encode", "explain", "compare", "extend") if getattr(args, name) is not None]
     require(len(given) < 2, "argument --{}: not allowed with argument --{}", *reversed(given[:2]))
     if args.extend is not None:
@@ -115,6 +115,9 @@ def check_task(args: Namespace) -> None:
         more = [token for token in args.special_tokens or () if token is not None]
         way = f"; to add more, in Python: Tokenizer.load(...).with_special_tokens({more!r})" if more else ""
         require(args.special_tokens is None, "--extend takes no --special-token: the model has its own{}", way)
+    args.saves = args.model is not None or (args.explain is None and args.compare is None)
+    if args.model is None:
+        args.model = "bpeModel"
 
 
 def parse(arguments: Sequence[str]) -> Namespace:
@@ -122,7 +125,7 @@ def parse(arguments: Sequence[str]) -> Namespace:
     parser = make_parser()
     try:
         args = parser.parse_intermixed_args(arguments)
-        check_task(args)
+        complete(args)
         return args
     except ValueError as error:
         text = str(error)
@@ -142,7 +145,7 @@ def parse(arguments: Sequence[str]) -> Namespace:
 
 
 TRAINING = ("special_tokens", "pattern", "errors", "min_word_count", "min_frequency", "workers", "engine", "column")
-EXTENDING = ("errors", "min_word_count", "min_frequency", "workers", "engine", "column")
+EXTENDING = TRAINING[2:]  # the model has special tokens and a pattern
 ENCODING = ("errors", "workers", "engine", "column", "begin", "end")
 
 
@@ -165,11 +168,6 @@ def given_options(args: Namespace, taken: Sequence[str]) -> dict[str, Any]:
         given["special_tokens"] = special_tokens_of(args)
     given["progress"] = not args.quiet and is_terminal()
     return given
-
-
-def model_folder(args: Namespace) -> str:
-    """Return the folder of the model that is used, or made."""
-    return "bpeModel" if args.model is None else args.model
 
 
 def take_size(args: Namespace) -> int:

@@ -23,9 +23,8 @@ from bpe_more.tokenizer import Tokenizer, changes
 
 def load_model(args: Namespace) -> Tokenizer:
     """Load the model that the command line names."""
-    folder = arguments.model_folder(args)
-    require(os.path.exists(folder), f"no model in {folder}: train one first, or name it with --model")
-    return Tokenizer.load(folder)
+    require(os.path.exists(args.model), f"no model in {args.model}: train one first, or name it with --model")
+    return Tokenizer.load(args.model)
 
 
 def files_read(model: str) -> list[bpe.FilePath]:
@@ -52,9 +51,8 @@ def encode(args: Namespace) -> None:
     corpus = tokenizer.corpus_of(args.corpus, None, **given)
     if not args.quiet:
         corpus.counted = tokenizer.special_tokens
-    folder = arguments.model_folder(args)
-    n_ids = arrays.encode_corpus(tokenizer, corpus, args.encode, files_read(folder))
-    summary.report(args, "model", summary.description(tokenizer, folder))
+    n_ids = arrays.encode_corpus(tokenizer, corpus, args.encode, files_read(args.model))
+    summary.report(args, "model", summary.description(tokenizer, args.model))
     summary.report(args, "encoded", f"{plural(corpus.bytes_read, 'byte')} as {plural(n_ids, 'token')}")
     for name, text in summary.documents_notes(corpus, tokenizer.special_tokens):
         summary.report(args, name, text)
@@ -70,13 +68,12 @@ def encode_on_cluster(args: Namespace) -> None:
     from bpe_more.cluster import engines, urls
 
     tokenizer = load_model(args)
-    folder = arguments.model_folder(args)
     given = arguments.given_options(args, arguments.ENCODING)
     names = cluster.shard_names(urls.files_of(args.corpus), ".npy")
-    outputs.check_distinct(cluster.shard_files(args.encode, names), files_read(folder))
+    outputs.check_distinct(cluster.shard_files(args.encode, names), files_read(args.model))
     with engines.connected(args.cluster) as client:
         n_ids = cluster.encode(client, args.corpus, tokenizer, args.encode, **given)
-    summary.report(args, "model", summary.description(tokenizer, folder))
+    summary.report(args, "model", summary.description(tokenizer, args.model))
     summary.report(args, "encoded", plural(n_ids, "token"))
     summary.report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer.id_bytes}")
 
@@ -86,12 +83,11 @@ def extend(args: Namespace, n_tokens: int) -> None:
     given = arguments.given_options(args, arguments.EXTENDING)
     tokenizer = Tokenizer.load(args.extend)
     source = os.path.dirname(kinds.model_path(args.extend))
-    folder = arguments.model_folder(args)
     corpus = tokenizer.corpus_of(args.corpus, None, **given)
-    is_other = os.path.realpath(folder) != os.path.realpath(source)
+    is_other = os.path.realpath(args.model) != os.path.realpath(source)
     require(is_other, "--model must name another folder than that of the old model")
-    work.check_folder(folder, [*corpus.paths, *files_read(args.extend)])
-    check_stale_files(folder, source)
+    work.check_folder(args.model, [*corpus.paths, *files_read(args.extend)])
+    check_stale_files(args.model, source)
 
     table, n_bytes = work.count(args, corpus, {})
     words = changes.encode_words(tokenizer, table, corpus.options)
@@ -112,7 +108,7 @@ def extend(args: Namespace, n_tokens: int) -> None:
     if new.id_bytes > tokenizer.id_bytes:
         summary.report(args, "note", "ids beyond 65,535: arrays of them are uint32 now")
     model = new.vocab, new.merge_ids, new.special_ids, new.pattern
-    work.save(args, folder, model, new.settings(), source)
+    work.save(args, model, new.settings(), source)
     summary.report_engine(args, corpus.options)
 
 

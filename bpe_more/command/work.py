@@ -35,10 +35,8 @@ def train(args: Namespace, vocab_size: int) -> bool:
 
     rounds = explain.rounds_of(args.explain) if args.explain is not None else range(0)
     kind, theirs = explain.read_pairs(args.compare) if args.compare is not None else ("", [])
-    folder = None
-    if not explains or args.model is not None:  # --explain and --compare alone save no model
-        folder = arguments.model_folder(args)
-        check_model(folder, options, corpus.paths if args.compare is None else [*corpus.paths, args.compare])
+    if args.saves:
+        check_model(args, options, corpus.paths if args.compare is None else [*corpus.paths, args.compare])
     special_ids = dict(zip(options.special_tokens, itertools.count(256)))
     table, n_bytes = count(args, corpus, special_ids)
 
@@ -57,11 +55,11 @@ def train(args: Namespace, vocab_size: int) -> bool:
     summary.report(args, "vocabulary", summary.sizes(options, len(vocab), len(merges)))
     summary.report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token in these pre-tokens")
     summary.report(args, "note", summary.forgotten_note(learned))
-    if folder is None:
+    if args.saves:
+        save(args, (vocab, merges, special_ids, options.pattern))
+    else:
         task = "--explain" if rounds else "--compare"
         summary.report(args, "saved", f"nothing: {task} saves a model only with --model FOLDER")
-    else:
-        save(args, folder, (vocab, merges, special_ids, options.pattern))
     summary.report_engine(args, options)
     return same
 
@@ -73,24 +71,23 @@ def train_on_cluster(args: Namespace, vocab_size: int) -> None:
 
     given = arguments.given_options(args, arguments.TRAINING)
     options = choices.Options(**given, vocab_size=vocab_size).checked()
-    folder = arguments.model_folder(args)
     paths = [urls.place_of(file.path) for file in urls.files_of(args.corpus)]
     if args.counts is not None:
         paths += cluster.counts_files(args.counts, len(paths))
-    check_model(folder, options, paths)
+    check_model(args, options, paths)
     given |= {"counts": args.counts, "buckets": args.buckets, "task_bytes": args.task_bytes}
     with engines.connected(args.cluster) as client:
         tokenizer = cluster.train(client, args.corpus, vocab_size, **given)
     specials = plural(len(options.special_tokens), "special token")
     merges = plural(len(tokenizer.merge_ids), "merge")
     summary.report(args, "vocabulary", f"{len(tokenizer):,} = 256 bytes + {specials} + {merges}")
-    save(args, folder, (tokenizer.vocab, tokenizer.merge_ids, tokenizer.special_ids, tokenizer.pattern))
+    save(args, (tokenizer.vocab, tokenizer.merge_ids, tokenizer.special_ids, tokenizer.pattern))
 
 
-def check_model(folder: str, options: choices.Options, paths: Sequence[bpe.FilePath]) -> None:
+def check_model(args: Namespace, options: choices.Options, paths: Sequence[bpe.FilePath]) -> None:
     """Refuse special tokens or a folder that can't be saved, before an hour of training."""
     saving.check_special_names(options.special_tokens)
-    check_folder(folder, paths)
+    check_folder(args.model, paths)
 
 
 def check_folder(folder: str, inputs: Sequence[bpe.FilePath]) -> None:
@@ -121,7 +118,7 @@ def count(args: Namespace, corpus: reading.Corpus, special_ids: Mapping[str, int
     return table, n_bytes
 
 
-def save(args: Namespace, folder: str, model: tuple[Any, Any, Any, Any], settings: Mapping[str, Any] | None = None,
+def save(args: Namespace, model: tuple[Any, Any, Any, Any], settings: Mapping[str, Any] | None = None,
          source: str | None = None) -> None:
     """Save a model; if that fails, save it in a temporary folder, so that no training is lost."""
 
@@ -129,7 +126,7 @@ def save(args: Namespace, folder: str, model: tuple[Any, Any, Any, Any], setting
         return saving.save_model(*model, place, settings or {}, {}, source=source)
 
     try:
-        summary.report(args, "note", save_in(folder))
+        summary.report(args, "note", save_in(args.model))
     except (OSError, ValueError) as error:  # ValueError: a folder has a file's name, say
         if hasattr(error, "kept"):  # the finished files are there, and the error names them
             raise
@@ -141,4 +138,4 @@ def save(args: Namespace, folder: str, model: tuple[Any, Any, Any, Any], setting
         except (OSError, ValueError) as second:
             raise OSError(f"{error}; the model is lost, because there, too: {second}") from None
         raise OSError(f"{error}; the model is in {elsewhere}") from None
-    summary.report(args, "saved", folder)
+    summary.report(args, "saved", args.model)

@@ -47,16 +47,12 @@ def plural(n: int, noun: str) -> str:
 
 @contextlib.contextmanager
 def delayed(number: int) -> Iterator[None]:
-    """Let a signal, such as SIGINT, which is Ctrl-C, wait until a block is done."""
-    arrived: list[Any] = []
-    handler: Any = signal.getsignal(number)
-    # signals interrupt no other thread
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if not callable(handler) or not in_main_thread:
+    """Let a signal with a handler, as SIGINT has, which is Ctrl-C, wait until a block is done."""
+    if threading.current_thread() is not threading.main_thread():  # signals interrupt no other thread
         yield
         return
-
-    signal.signal(number, lambda *arguments: arrived.append(arguments))
+    arrived: list[Any] = []
+    handler: Any = signal.signal(number, lambda *arguments: arrived.append(arguments))
     try:
         yield
     finally:
@@ -65,18 +61,13 @@ def delayed(number: int) -> Iterator[None]:
             handler(*arguments)
 
 
-# those whose handlers may raise an exception
-SIGNALS = [getattr(signal, name) for name in (
-    "SIGINT", "SIGTERM", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGBREAK",
-) if hasattr(signal, name)]  # fmt: skip
-
-
 @contextlib.contextmanager
 def all_delayed() -> Iterator[None]:
     """Let signals wait until a block is done: an exception inside an import may leave its lock, or half a module."""
     with contextlib.ExitStack() as stack:
-        for number in SIGNALS:
-            stack.enter_context(delayed(number))
+        for number in signal.valid_signals():
+            if callable(signal.getsignal(number)):  # a function in Python, which may raise an exception
+                stack.enter_context(delayed(number))
         yield
 
 

@@ -38,7 +38,7 @@ from bpe_more.cluster import urls
 from bpe_more.cluster.counts import add_part, add_part_of_file, file_of, pack, pack_frequent
 from bpe_more.cluster.engines import engine_of
 from bpe_more.cluster.tasks import Report, memory_hint, versions, watched
-from bpe_more.cluster.urls import File, absolute, fetched, files_of, joined, names_in, place_of
+from bpe_more.cluster.urls import File, absolute, fetched, files_of, names_in, place_of
 from bpe_more.corpus import arrays, counting, reading
 from bpe_more.corpus.inputs import kind_of
 from bpe_more.errors import is_integer, package, require
@@ -133,7 +133,7 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: Tokenizer, folder: str, *, 
     entries = sorted(watched(reports, {"encoding": len(files)}, checked), key=operator.itemgetter("shard"))
     n_ids: int = sum(entry["ids"] for entry in entries)
     index = {"tokenizer": job.digest.hex(), "dtype": f"uint{8 * tokenizer.id_bytes}", "begin": begin, "end": end}
-    urls.write(joined(folder, "index.json"), bpe.to_json({**index, "ids": n_ids, "shards": entries}).encode())
+    urls.write(posixpath.join(folder, "index.json"), bpe.to_json({**index, "ids": n_ids, "shards": entries}).encode())
     return n_ids
 
 
@@ -151,7 +151,7 @@ def planned(job: Job, files: Sequence[File], n_workers: int,
         valid = value is None or (is_integer(value) and value > 0)
         require(valid, "{} must be a positive integer, not {!r}", name, value)
     given = {name: value and operator.index(value) for name, value in given.items()}  # numpy's can't be JSON
-    name = joined(job.folder, "plan.json")
+    name = posixpath.join(job.folder, "plan.json")
     if job.folder and "plan.json" in names_in(job.folder):
         found = urls.read_json(name, {*plan, *given})
         other = [key for key, value in plan.items() if value != found[key]]
@@ -197,13 +197,13 @@ def shard_names(files: Sequence[File], ending: str) -> list[str]:
 def shard_files(folder: str, names: Sequence[str]) -> list[str]:
     """Return the paths of all files that encode() may write, as place_of() spells them."""
     place = place_of(folder)
-    return [joined(place, name) for name in ["index.json", *names, *(f"{name}.json" for name in names)]]
+    return [posixpath.join(place, name) for name in ["index.json", *names, *(f"{name}.json" for name in names)]]
 
 
 def counts_files(folder: str, most_tasks: int) -> list[str]:
     """Return the paths of all files that train() may write in a folder of counts, as place_of() spells them."""
     place = place_of(folder)
-    return [joined(place, name) for name in ["plan.json", *map(counts_name, range(most_tasks))]]
+    return [posixpath.join(place, name) for name in ["plan.json", *map(counts_name, range(most_tasks))]]
 
 
 def missing_counts(folder: str, tasks: Sequence[Any]) -> list[tuple[int, Any]]:
@@ -240,7 +240,7 @@ def write_counts(job: Job, numbered: tuple[int, Sequence[str]]) -> Report:
     """Count the words of files into a file, which is complete as soon as it has its name."""
     number, paths = numbered
     report = count_files(job, paths)
-    urls.write(joined(job.folder, counts_name(number)), file_of(start_of_counts(job, number), report.result))
+    urls.write(posixpath.join(job.folder, counts_name(number)), file_of(start_of_counts(job, number), report.result))
     return report._replace(result=None)
 
 
@@ -258,7 +258,7 @@ def add_files(job: Job, number: int) -> Report:
     """Add up a bucket from the counts of all tasks."""
     table = counting.new_table(job.options)
     for task in range(job.n_tasks):
-        path = joined(job.folder, counts_name(task))
+        path = posixpath.join(job.folder, counts_name(task))
         add_part_of_file(table, path, start_of_counts(job, task), job.n_buckets, number)
     return Report(pack_frequent(table, job.options.min_word_count))
 
@@ -279,7 +279,7 @@ def column_for(paths: Iterable[str], options: choices.Options) -> str | None:
 def encode_file(job: Job, item: tuple[File, str]) -> Report:
     """Encode a file, unless its shard is there; the result is the shard's entry in index.json."""
     (path, size, stamp), name = item
-    target, options = joined(job.folder, name), job.options
+    target, options = posixpath.join(job.folder, name), job.options
     given = {"errors": options.errors, "column": options.column, "begin": job.begin, "end": job.end}
     entry: dict[str, Any] = {"shard": name, "source": [path, size, stamp], "tokenizer": job.digest.hex(), **given}
     names = names_in(posixpath.dirname(target))

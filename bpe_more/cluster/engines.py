@@ -18,7 +18,7 @@ from bpe_more import choices, workers
 from bpe_more.cluster.dask import Dask
 from bpe_more.cluster.ray import Ray
 from bpe_more.cluster.spark import Spark
-from bpe_more.cluster.tasks import ATTEMPTS, LostWorkerError, Report, Work, attempt
+from bpe_more.cluster.tasks import ATTEMPTS, Report, Work, attempt, lost_task
 from bpe_more.cluster.urls import errors_of
 from bpe_more.errors import package, require
 
@@ -57,7 +57,7 @@ class Local:
                 return
             except RuntimeError as error:  # a process was killed; an error of a task is in its report
                 if number == ATTEMPTS - 1:
-                    raise LostWorkerError(job.stage, str(error)) from None
+                    raise lost_task(job.stage, error) from None
 
 
 def engine_of(client: Any, options: choices.Options) -> Any:

@@ -117,11 +117,6 @@ def place_of(path: str) -> str:
     return path if system is None else str(system.unstrip_protocol(inner)).removeprefix("file://")
 
 
-def joined(folder: str, name: str) -> str:
-    """Return the path of a file in a folder."""
-    return f"{folder.rstrip('/')}/{name}"
-
-
 def names_in(folder: str) -> set[str]:
     """Return the names in a folder, none if it isn't there."""
     system, inner = file_system(folder)

@@ -144,40 +144,47 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: Tokenizer, folder: str, *, 
 def planned(job: Job, files: Sequence[File], n_workers: int,
             given: dict[str, int | None]) -> tuple[Job, list[list[str]]]:
     """Return the job with its plan, and the files of each task. A folder of counts keeps the plan it began with."""
-    names = "special_tokens", "pattern", "errors", "column"  # those that counts depend on
-    settings = {name: getattr(job.options, name) for name in names}
-    plan = json.loads(json.dumps({**settings, "versions": job.versions, "files": files}))
     for name, value in given.items():
         valid = value is None or (is_integer(value) and value > 0)
         require(valid, "{} must be a positive integer, not {!r}", name, value)
     given = {name: value and operator.index(value) for name, value in given.items()}  # numpy's can't be JSON
-    name = posixpath.join(job.folder, "plan.json")
+    names = "special_tokens", "pattern", "errors", "column"  # those that counts depend on
+    settings = {name: getattr(job.options, name) for name in names}
+    plan = json.loads(json.dumps({**settings, "versions": job.versions, "files": files}))  # tuples become lists
+    path = posixpath.join(job.folder, "plan.json")
     if job.folder and "plan.json" in names_in(job.folder):
-        found = urls.read_json(name, {*plan, *given})
+        found = urls.read_json(path, {*plan, *given})
         other = [key for key, value in plan.items() if value != found[key]]
         other += [key for key, value in given.items() if value not in (None, found[key])]
         text = "{} has counts with other {}; delete it, or name another folder"
         require(not other, text, job.folder, " and ".join(other))
         plan = found
     else:
-        total = sum(file.size for file in files)
-        # 1.15 * bytes ** 0.75 distinct words: text in many languages, extrapolated; English has a quarter of that
-        plan["buckets"] = given["buckets"] or max(n_workers, int(1.15 * total**0.75 * WORD_BYTES / BUCKET_BYTES) + 1)
-        wanted = min(max(total // (4 * n_workers), LEAST_TASK_BYTES), MOST_TASK_BYTES)
+        n_bytes = sum(file.size for file in files)
+        # distinct words of text in many languages, extrapolated; English has a quarter of that
+        n_words = 1.15 * n_bytes**0.75
+        plan["buckets"] = given["buckets"] or max(n_workers, int(n_words * WORD_BYTES / BUCKET_BYTES) + 1)
+        wanted = min(max(n_bytes // (4 * n_workers), LEAST_TASK_BYTES), MOST_TASK_BYTES)
         most_tasks = MOST_PARTS if job.folder else max(1, MOST_PARTS // plan["buckets"])
-        plan["task_bytes"] = given["task_bytes"] or max(wanted, total // most_tasks + 1)
+        plan["task_bytes"] = given["task_bytes"] or max(wanted, n_bytes // most_tasks + 1)
         if job.folder:
-            urls.write_json(name, plan)
+            urls.write_json(path, plan)
+    tasks = divided(files, plan["task_bytes"])
+    digest = hashlib.sha256(json.dumps(plan).encode()).digest()
+    return job._replace(n_buckets=plan["buckets"], n_tasks=len(tasks), digest=digest), tasks
+
+
+def divided(files: Sequence[File], task_bytes: int) -> list[list[str]]:
+    """Return the paths of the files of each task. A file is never divided."""
     tasks: list[list[str]] = []
-    n_bytes = 0
+    n_bytes = 0  # of the last task
     for file in files:
-        if not tasks or n_bytes + file.size > plan["task_bytes"]:
+        if not tasks or n_bytes + file.size > task_bytes:
             tasks.append([])
             n_bytes = 0
         tasks[-1].append(file.path)
         n_bytes += file.size
-    digest = hashlib.sha256(json.dumps(plan).encode()).digest()
-    return job._replace(n_buckets=plan["buckets"], n_tasks=len(tasks), digest=digest), tasks
+    return tasks
 
 
 def digest_of(tokenizer: Tokenizer) -> bytes:

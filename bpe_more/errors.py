@@ -35,16 +35,6 @@ def warn(text: str) -> None:
     warnings.warn(text, stacklevel=level)
 
 
-def is_integer(value: object) -> bool:
-    """Tell if a value is an integer, which may be numpy's. 257.0 and True are equal to integers, but aren't."""
-    return hasattr(value, "__index__") and not isinstance(value, bool)
-
-
-def plural(n: int, noun: str) -> str:
-    """Count something: plural(1234, "merge") -> "1,234 merges"."""
-    return f"{n:,} {noun}{'s' * (n != 1)}"
-
-
 @contextlib.contextmanager
 def delayed(number: int) -> Iterator[None]:
     """Let a signal with a handler, as SIGINT has, which is Ctrl-C, wait until a block is done."""

@@ -40,7 +40,7 @@ from bpe_more.cluster.tasks import Report, memory_hint, versions, watched
 from bpe_more.cluster.urls import File, absolute, fetched, files_of, names_in, place_of
 from bpe_more.corpus import arrays, counting, reading
 from bpe_more.corpus.inputs import kind_of
-from bpe_more.errors import is_integer, package, require
+from bpe_more.errors import package, require
 from bpe_more.formats import saving
 from bpe_more.tokenizer import Tokenizer
 
@@ -144,7 +144,7 @@ def planned(job: Job, files: Sequence[File], n_workers: int,
             given: dict[str, int | None]) -> tuple[Job, list[list[str]]]:
     """Return the job with its plan, and the files of each task. A folder of counts keeps the plan it began with."""
     for name, value in given.items():
-        valid = value is None or (is_integer(value) and value > 0)
+        valid = value is None or (bpe.is_integer(value) and value > 0)
         require(valid, "{} must be a positive integer, not {!r}", name, value)
     given = {name: value and operator.index(value) for name, value in given.items()}  # numpy's can't be JSON
     names = "special_tokens", "pattern", "errors", "column"  # those that counts depend on

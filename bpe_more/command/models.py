@@ -15,7 +15,7 @@ import bpe
 from bpe_more import explain, outputs
 from bpe_more.command import arguments, summary, work
 from bpe_more.corpus import arrays
-from bpe_more.errors import plural, require
+from bpe_more.errors import require
 from bpe_more.formats import kinds, saving
 from bpe_more.patterns import steps
 from bpe_more.tokenizer import Tokenizer, changes
@@ -53,7 +53,7 @@ def encode(args: Namespace) -> None:
         corpus.counted = tokenizer.special_tokens
     n_ids = arrays.encode_corpus(tokenizer, corpus, args.encode, files_read(args.model))
     summary.report(args, "model", summary.description(tokenizer, args.model))
-    summary.report(args, "encoded", f"{plural(corpus.bytes_read, 'byte')} as {plural(n_ids, 'token')}")
+    summary.report(args, "encoded", f"{bpe.plural(corpus.bytes_read, 'byte')} as {bpe.plural(n_ids, 'token')}")
     for name, text in summary.documents_notes(corpus, tokenizer.special_tokens):
         summary.report(args, name, text)
     summary.report_left_out(args, corpus.n_left_out)
@@ -74,7 +74,7 @@ def encode_on_cluster(args: Namespace) -> None:
     with engines.connected(args.cluster) as client:
         n_ids = cluster.encode(client, args.corpus, tokenizer, args.encode, **given)
     summary.report(args, "model", summary.description(tokenizer, args.model))
-    summary.report(args, "encoded", plural(n_ids, "token"))
+    summary.report(args, "encoded", bpe.plural(n_ids, "token"))
     summary.report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer.id_bytes}")
 
 
@@ -96,7 +96,7 @@ def extend(args: Namespace, n_tokens: int) -> None:
 
     n_before = sum(map(operator.mul, words.n_ids, words.counts))
     n_after = n_before - sum(replaced for _, _, _, replaced in learned)
-    parts = f"{len(tokenizer):,} + {plural(len(learned), 'new token')}"
+    parts = f"{len(tokenizer):,} + {bpe.plural(len(learned), 'new token')}"
     if len(learned) < n_tokens:
         parts += f"; {n_tokens:,} requested, but no other pair has a count of {corpus.options.min_frequency} or more"
     summary.report(args, "old model", summary.description(tokenizer, args.extend))

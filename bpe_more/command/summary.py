@@ -1,7 +1,7 @@
 """The summary of a run: one line for each thing that was done.
 
 Gives: report(), which prints a line; the texts of notes on documents, the engine, the model and special tokens.
-Uses: choices, corpus.progress, corpus.reading, errors.
+Uses: choices, corpus.progress, corpus.reading.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import bpe
 from bpe_more import choices
 from bpe_more.corpus import reading
 from bpe_more.corpus.progress import say, visible
-from bpe_more.errors import plural
 
 
 @contextlib.contextmanager
@@ -64,8 +63,8 @@ def engine_used(options: choices.Options, encoder: Any = None) -> str:
 
 def sizes(options: choices.Options, n_tokens: int, n_merges: int) -> str:
     """Say how large a new vocabulary is, of what, and why it isn't larger."""
-    specials = plural(len(options.special_tokens), "special token")
-    parts = f"256 bytes + {specials} + {plural(n_merges, 'merge')}"
+    specials = bpe.plural(len(options.special_tokens), "special token")
+    parts = f"256 bytes + {specials} + {bpe.plural(n_merges, 'merge')}"
     if n_tokens < options.vocab_size:
         parts += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} or more"
     return f"{n_tokens:,} = {parts}"
@@ -75,7 +74,7 @@ def description(tokenizer: Any, name: str) -> str:
     """Say which model a run uses: its folder, its size and its pattern."""
     pattern = tokenizer.pattern if isinstance(tokenizer.pattern, str) else ", ".join(tokenizer.pattern)
     shown = pattern if len(pattern) <= 60 else pattern[:60] + "..."
-    return f"{name}: {plural(len(tokenizer), 'token')}, pattern {shown}"
+    return f"{name}: {bpe.plural(len(tokenizer), 'token')}, pattern {shown}"
 
 
 def separators_note(paths: Iterable[str], special_tokens: Container[str]) -> str:
@@ -96,7 +95,7 @@ def forgotten_note(learned: Iterable[bpe.Learned]) -> str:
     counts = {left + right: count for left, right, count, _ in learned if left in (b"<", b"|")}
     if b"<|" not in counts or b"|>" not in counts:
         return ""
-    times = f"<| was learned as text ({plural(counts[b'<|'], 'time')}), and so was |> ({counts[b'|>']:,})"
+    times = f"<| was learned as text ({bpe.plural(counts[b'<|'], 'time')}), and so was |> ({counts[b'|>']:,})"
     return f'{times}; if they belong to special tokens, name each one: --special-token "<|user|>"'
 
 
@@ -109,7 +108,7 @@ def report(args: Namespace, name: str, text: str) -> None:
 def report_left_out(args: Namespace, n_bytes: int) -> None:
     """Print how many bytes of a text have no token, if there are any."""
     if n_bytes:
-        report(args, "left out", f"{plural(n_bytes, 'byte')} without a token in this vocabulary")
+        report(args, "left out", f"{bpe.plural(n_bytes, 'byte')} without a token in this vocabulary")
 
 
 def report_engine(args: Namespace, options: choices.Options, tokenizer: Any = None) -> None:

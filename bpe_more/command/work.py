@@ -19,7 +19,7 @@ import bpe
 from bpe_more import choices, outputs, training
 from bpe_more.command import arguments, summary
 from bpe_more.corpus import counting, reading
-from bpe_more.errors import plural, require
+from bpe_more.errors import require
 from bpe_more.formats import saving
 from bpe_more.formats.gpt2 import MergeIds
 
@@ -48,7 +48,7 @@ def train(args: Namespace, vocab_size: int) -> bool:
     n_tokens = n_bytes - sum(replaced for _, _, _, replaced in learned)
     same = True
     if theirs:
-        summary.report(args, "compared", f"{args.compare}, {plural(len(theirs), 'merge')} {kind}")
+        summary.report(args, "compared", f"{args.compare}, {bpe.plural(len(theirs), 'merge')} {kind}")
         same = explain.compare(theirs, words, pairs)
     if rounds:
         explain.explain(rounds, words, pairs)
@@ -78,8 +78,8 @@ def train_on_cluster(args: Namespace, vocab_size: int) -> None:
     given |= {"counts": args.counts, "buckets": args.buckets, "task_bytes": args.task_bytes}
     with engines.connected(args.cluster) as client:
         tokenizer = cluster.train(client, args.corpus, vocab_size, **given)
-    specials = plural(len(options.special_tokens), "special token")
-    merges = plural(len(tokenizer.merge_ids), "merge")
+    specials = bpe.plural(len(options.special_tokens), "special token")
+    merges = bpe.plural(len(tokenizer.merge_ids), "merge")
     summary.report(args, "vocabulary", f"{len(tokenizer):,} = 256 bytes + {specials} + {merges}")
     save(args, (tokenizer.vocab, tokenizer.merge_ids, tokenizer.special_ids, tokenizer.pattern))
 
@@ -107,13 +107,13 @@ def count(args: Namespace, corpus: reading.Corpus, special_ids: Mapping[str, int
     all_distinct, all_words, _ = table.totals()
     distinct, n_words, n_bytes = table.totals(corpus.options.min_word_count)
     require(n_words, "no words are left to learn from; nothing was saved")
-    summary.report(args, "read", plural(corpus.bytes_read, "byte"))
+    summary.report(args, "read", bpe.plural(corpus.bytes_read, "byte"))
     if special_ids:
         named = ", ".join(f"{token} {token_id}" for token, token_id in special_ids.items())
         summary.report(args, "special tokens", named)
     if rare := all_distinct - distinct:
         share = f"{(all_words - n_words) / all_words:.2%}"
-        summary.report(args, "left out", f"{plural(rare, 'word')}, {share} of pre-tokens")
+        summary.report(args, "left out", f"{bpe.plural(rare, 'word')}, {share} of pre-tokens")
     summary.report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
     return table, n_bytes
 

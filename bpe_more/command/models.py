@@ -41,7 +41,7 @@ def show(args: Namespace) -> None:
     explain.show(args.show, tokenizer)
     # With several steps, or none, say which engine is used: C may not scan them, and no training run here said so.
     if len(steps.steps_of(tokenizer.pattern)[1]) != 1:
-        summary.report_engine(args, tokenizer.options, tokenizer)
+        summary.report(args, "engine", summary.engine_used(tokenizer.options, tokenizer))
 
 
 def encode(args: Namespace) -> None:
@@ -59,7 +59,7 @@ def encode(args: Namespace) -> None:
     summary.report_left_out(args, corpus.n_left_out)
     summary.report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer.id_bytes}")
     used = tokenizer.ordinary if args.begin or args.end else tokenizer
-    summary.report_engine(args, corpus.options, used)
+    summary.report(args, "engine", summary.engine_used(corpus.options, used))
 
 
 def encode_on_cluster(args: Namespace) -> None:
@@ -109,7 +109,7 @@ def extend(args: Namespace, n_tokens: int) -> None:
         summary.report(args, "note", "ids beyond 65,535: arrays of them are uint32 now")
     model = new.vocab, new.merge_ids, new.special_ids, new.pattern
     work.save(args, model, new.settings(), source)
-    summary.report_engine(args, corpus.options)
+    summary.report(args, "engine", summary.engine_used(corpus.options))
 
 
 def check_stale_files(folder: str, source: str) -> None:

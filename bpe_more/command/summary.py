@@ -50,13 +50,15 @@ def documents_notes(corpus: reading.Corpus, special_tokens: Sequence[str]) -> It
         yield "special tokens", text
 
 
-def engine_used(options: choices.Options, encoder: Any = None) -> str:
-    """Return the engine that splits text into words, and encodes it, and why it isn't C."""
-    engine, reason = (None, "as chosen") if options.engine == "python" else choices.find_engine()
+def engine_used(options: choices.Options, tokenizer: Any = None) -> str:
+    """Return the engine that splits text into words, and encodes it if there is a tokenizer, and why it isn't C."""
+    if options.engine == "python":
+        return "Python (as chosen)"
+    engine, reason = choices.find_engine()
     if engine and not reason:
         if lacks := choices.lacking_in_c(options.pattern):
             reason = f"C scans no pattern with {lacks}"
-        elif encoder is not None and not encoder.in_c:
+        elif tokenizer is not None and not tokenizer.encoder.in_c:
             reason = "C can't hold this vocabulary"
     return f"Python ({reason})" if reason else "C"
 
@@ -109,9 +111,3 @@ def report_left_out(args: Namespace, n_bytes: int) -> None:
     """Print how many bytes of a text have no token, if there are any."""
     if n_bytes:
         report(args, "left out", f"{bpe.plural(n_bytes, 'byte')} without a token in this vocabulary")
-
-
-def report_engine(args: Namespace, options: choices.Options, tokenizer: Any = None) -> None:
-    """Print the last line of the summary: the engine, which may depend on the model that encodes."""
-    encoder = tokenizer.encoder if tokenizer and options.engine != "python" else None
-    report(args, "engine", engine_used(options, encoder))

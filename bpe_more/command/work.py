@@ -60,7 +60,7 @@ def train(args: Namespace, vocab_size: int) -> bool:
     else:
         task = "--explain" if rounds else "--compare"
         summary.report(args, "saved", f"nothing: {task} saves a model only with --model FOLDER")
-    summary.report_engine(args, options)
+    summary.report(args, "engine", summary.engine_used(options))
     return same
 
 

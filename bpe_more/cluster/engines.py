@@ -2,6 +2,7 @@
 
 Each engine is a class, and has
 
+   ability                            an attribute of its clients that other objects of their package lack
    n_workers                          how many tasks can run at the same time
    reports(work, items, job)          yield the report of work(job, item) for each item, in any order. Tasks start when
                                       the first report is asked for
@@ -31,10 +32,11 @@ from bpe_more.errors import package, require
 
 SCHEDULER_SECONDS = 5  # how long Dask may have no scheduler at the start
 NO_WORKER_SECONDS = 60  # how long it may have no worker at all
+MOST_CALLS = 100  # of Spark at the same time
 
 
 class Local:
-    """Processes of this machine. They exchange nothing: train() gives them a folder of counts."""
+    """Processes of this machine. They exchange nothing, since train() gives them a folder of counts."""
 
     exchange = None
 
@@ -62,7 +64,7 @@ class Local:
 class Dask:
     """A dask.distributed.Client."""
 
-    ability = "submit"  # which a LocalCluster lacks
+    ability = "submit"
 
     def __init__(self, client: Any) -> None:
         require(client.status != "closed", "the Dask client is closed; connect a new one: Client(address)")
@@ -100,7 +102,7 @@ class Dask:
         distributed = package("distributed", "Dask")
         left = {future.key: future for future in futures}
         futures.clear()  # each result is freed when it has been used
-        there = True
+        has_workers = True
         try:
             while left:
                 try:
@@ -108,12 +110,12 @@ class Dask:
                         with lost_workers(stage):
                             report = future.result()
                         del left[future.key], future
-                        there = True
+                        has_workers = True
                         yield report
-                except distributed.TimeoutError:  # Dask itself would wait forever
-                    was_there, there = there, bool(self.client.nthreads())
+                except distributed.TimeoutError:  # without it, Dask would wait forever for workers
+                    had_workers, has_workers = has_workers, bool(self.client.nthreads())
                     text = f"Dask has had no worker for {NO_WORKER_SECONDS} seconds while {stage}"
-                    if not was_there and not there:
+                    if not had_workers and not has_workers:
                         raise RuntimeError(f"{text}; start workers, then this command again") from None
         finally:
             self.client.cancel(list(left.values()))
@@ -194,9 +196,9 @@ class Spark:
             tasks = self.context.parallelize(some, len(some))
             return tasks.map(lambda item: attempt(work, item, shared.value)).collect()
 
-        pool = ThreadPoolExecutor(100)
+        pool = ThreadPoolExecutor(MOST_CALLS)
         try:
-            groups = [items[number::100] for number in range(min(100, len(items)))]
+            groups = [items[number::MOST_CALLS] for number in range(min(MOST_CALLS, len(items)))]
             for future in as_completed([pool.submit(collect, some) for some in groups]):
                 with lost_workers(job.stage):
                     reports = future.result()
@@ -222,7 +224,7 @@ class Spark:
         reports = parts.groupByKey(job.n_buckets + 1).flatMap(reports_of)
         reports.persist(package("pyspark", "Spark").StorageLevel.DISK_ONLY)
         with lost_workers(job.stage):
-            reports.foreach(type)  # joins all parts, several at a time
+            reports.count()  # joins all parts, several at a time
             yield from reports.toLocalIterator()  # one by one
         reports.unpersist()
 

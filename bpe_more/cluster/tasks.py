@@ -50,10 +50,7 @@ class Report(NamedTuple):
 
 
 def attempt(work: Work, item: Any, job: Any) -> Report:
-    """Return work(job, item). An error becomes a report, too: engines wrap exceptions, each in its own way.
-
-    It is made again as one of a few kinds: others may lack what the driver needs to read them.
-    """
+    """Return work(job, item), or a report of its error, because engines wrap exceptions, each in its own way."""
     worker = f"{socket.gethostname()}, process {os.getpid()}"
     try:
         for ours, theirs in zip(versions(), job.versions):
@@ -62,6 +59,7 @@ def attempt(work: Work, item: Any, job: Any) -> Report:
             report = work(job, item)
         return report._replace(stage=job.stage, worker=worker, lacks=choices.find_engine()[1])
     except Exception as error:
+        # the driver may be unable to unpickle an exception of another package
         kind: type[Exception] = next((kind for kind in KINDS_OF_ERRORS if isinstance(error, kind)), RuntimeError)
         text = re.sub(r"^\[Errno \d+\] ", "", str(error)) or repr(error)
         return Report(error=kind(f"{text} (worker {worker})"), stage=job.stage)

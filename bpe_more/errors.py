@@ -1,6 +1,6 @@
 """Errors, warnings, and signals that wait: what every other file may use.
 
-Gives: require() and package(), whose errors have one line; warn(); all_delayed(), during which no signal interrupts.
+Gives: require() and package(), whose errors have one line; warn(); all_delayed() and sigterm_as_ctrl_c(), for signals.
 Uses: nothing of bpe_more.
 """
 

@@ -3,8 +3,8 @@
 A file is written next to its place, synced, and renamed. A finished file is never deleted: if it can't be renamed, the
 error says where it is, and what to type.
 
-Gives: write_files() for a model, in place of the one in bpe.py; new_files() for other outputs, such as arrays of token
-ids; check_outputs(), before the work.
+Gives: write_files() for a model; new_files() for other outputs, such as arrays of token ids; check_outputs() and
+check_distinct(), before the work; file_in_errors(); STDIN.
 Uses: errors.
 """
 

@@ -126,8 +126,8 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: Tokenizer, folder: str, *, 
     names = shard_names(files, shards)
     outputs.check_distinct(shard_files(folder, names), [place_of(file.path) for file in files])
     given = checked._replace(workers=1, progress=False)
-    job = Job("encoding", versions(), given, folder, digest=digest_of(tokenizer), tokenizer=tokenizer)
-    job = job._replace(begin=begin, end=end)
+    job = Job("encoding", versions(), given, folder, digest=digest_of(tokenizer), tokenizer=tokenizer, begin=begin,
+              end=end)
     reports = engine.reports(encode_file, list(zip(files, names)), job)
     entries = sorted(watched(reports, {"encoding": len(files)}, checked), key=operator.itemgetter("shard"))
     n_ids: int = sum(entry["ids"] for entry in entries)

@@ -33,7 +33,7 @@ WAYS = {  # for each stage, what helps if there is too little memory
     "encoding": "divide the largest files",
     "learning": "raise min_word_count (--min-word-count)",
 }
-KINDS_OF_ERRORS = OSError, ValueError, TypeError, ImportError, MemoryError, OverflowError
+ERRORS = OSError, ValueError, TypeError, ImportError, MemoryError, OverflowError
 Work = Callable[[Any, Any], "Report"]
 
 
@@ -45,24 +45,24 @@ class Report(NamedTuple):
     n_words: int = 0  # or ids
     error: Exception | None = None
     stage: str = ""
-    worker: str = ""
+    host: str = ""
     lacks: str = ""  # why the worker has no C engine
 
 
 def attempt(work: Work, item: Any, job: Any) -> Report:
     """Return work(job, item), or a report of its error, because engines wrap exceptions, each in its own way."""
-    worker = f"{socket.gethostname()}, process {os.getpid()}"
+    host = socket.gethostname()
     try:
         for ours, theirs in zip(versions(), job.versions):
             require(ours == theirs, "this worker has {}, the driver {}; use the same everywhere", ours, theirs)
         with memory_hint(job.stage):
             report = work(job, item)
-        return report._replace(stage=job.stage, worker=worker, lacks=choices.find_engine()[1])
+        return report._replace(stage=job.stage, host=host, lacks=choices.find_engine()[1])
     except Exception as error:
         # the driver may be unable to unpickle an exception of another package
-        kind: type[Exception] = next((kind for kind in KINDS_OF_ERRORS if isinstance(error, kind)), RuntimeError)
+        kind: type[Exception] = next((kind for kind in ERRORS if isinstance(error, kind)), RuntimeError)
         text = re.sub(r"^\[Errno \d+\] ", "", str(error)) or repr(error)
-        return Report(error=kind(f"{text} (worker {worker})"), stage=job.stage)
+        return Report(error=kind(f"{text} (worker {host}, process {os.getpid()})"))
 
 
 def attempt_split(split: Work, item: Any, job: Any) -> list[Any]:
@@ -109,7 +109,7 @@ def watched(reports: Generator[Report, None, None], n_tasks: dict[str, int], opt
     stage = next(iter(n_tasks))
     done = dict.fromkeys(n_tasks, 0)
     n_bytes = n_words = 0
-    slow: set[str] = set()
+    slow: set[str] = set()  # hosts
 
     def describe(_: int) -> tuple[str, float, float, str]:
         unit = "ids" if stage == "encoding" else "words"
@@ -124,10 +124,9 @@ def watched(reports: Generator[Report, None, None], n_tasks: dict[str, int], opt
             done[stage] += 1
             n_bytes += report.n_bytes
             n_words += report.n_words
-            host = report.worker.partition(",")[0]
-            if report.lacks and options.engine == "auto" and host not in slow:
-                slow.add(host)
-                warnings.warn(f"worker {host} is slower, with the same result: {report.lacks}", stacklevel=3)
+            if report.lacks and options.engine == "auto" and report.host not in slow:
+                slow.add(report.host)
+                warnings.warn(f"worker {report.host} is slower, with the same result: {report.lacks}", stacklevel=3)
             if report.result is not None:
                 yield report.result
 

@@ -202,7 +202,7 @@ def find_corpus(args: Namespace) -> None:
     """Replace patterns of names in the corpus by files, which must be there; refuse options that don't fit it."""
     if args.as_kind == "jsonl":
         args.corpus = ["-.jsonl" if path == "-" else path for path in args.corpus]
-    if args.cluster is not None:  # it finds files itself, those of URLs, too
+    if args.cluster is not None:  # files may be URLs, which cluster finds
         tasks_here = args.explain, args.compare, args.extend
         require(tasks_here == (None, None, None), "--explain, --compare and --extend don't work with --cluster")
         is_stdin = set(outputs.STDIN) & set(args.corpus)

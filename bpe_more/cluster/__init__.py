@@ -54,7 +54,7 @@ class Job(NamedTuple):
 
     stage: str
     versions: tuple[str, ...]
-    options: choices.Options
+    options: choices.Options  # of a task, which has one worker, and shows no progress
     folder: str = ""  # of counts, or of shards
     n_buckets: int = 0
     n_tasks: int = 0
@@ -125,8 +125,8 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: Tokenizer, folder: str, *, 
     reading.refuse_useless_column([file.path for file in files], checked)
     names = shard_names(files, shards)
     outputs.check_distinct(shard_files(folder, names), [place_of(file.path) for file in files])
-    given = checked._replace(workers=1, progress=False)
-    job = Job("encoding", versions(), given, folder, digest=digest_of(tokenizer), tokenizer=tokenizer, begin=begin,
+    of_task = checked._replace(workers=1, progress=False)
+    job = Job("encoding", versions(), of_task, folder, digest=digest_of(tokenizer), tokenizer=tokenizer, begin=begin,
               end=end)
     reports = engine.reports(encode_file, list(zip(files, names)), job)
     entries = sorted(watched(reports, {"encoding": len(files)}, checked), key=operator.itemgetter("shard"))

@@ -37,7 +37,6 @@ from bpe_more.cluster import urls
 from bpe_more.cluster.counts import add_part, add_part_of_file, file_of, pack, pack_frequent
 from bpe_more.cluster.engines import engine_of
 from bpe_more.cluster.tasks import Report, memory_hint, versions, watched
-from bpe_more.cluster.urls import File, absolute, fetched, files_of, names_in, place_of
 from bpe_more.corpus import arrays, counting, reading
 from bpe_more.corpus.inputs import kind_of
 from bpe_more.errors import package, require
@@ -83,14 +82,14 @@ def train(client: Any, paths: bpe.Paths, vocab_size: int, special_tokens: bpe.St
     checked = choices.Options(special_tokens, vocab_size=vocab_size, **options).checked()
     saving.check_special_names(checked.special_tokens)
     engine = engine_of(client, checked)
-    files = files_of(paths)
+    files = urls.files_of(paths)
     reading.refuse_useless_column([file.path for file in files], checked)
     if counts is not None:
-        outputs.check_distinct(counts_files(absolute(counts), len(files)), [place_of(file.path) for file in files])
+        outputs.check_distinct(counts_files(counts, len(files)), [urls.place_of(file.path) for file in files])
     with contextlib.ExitStack() as stack:
         if counts is None and engine.exchange is None:
             counts = stack.enter_context(tempfile.TemporaryDirectory(prefix="bpe-counts-"))
-        folder = absolute(counts) if counts else ""
+        folder = urls.absolute(counts) if counts else ""
         job = Job("counting", versions(), checked._replace(workers=1, progress=False), folder)
         job, tasks = planned(job, files, engine.n_workers, {"buckets": buckets, "task_bytes": task_bytes})
         todo: Sequence[Any] = missing_counts(folder, tasks) if folder else tasks
@@ -121,10 +120,10 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: Tokenizer, folder: str, *, 
     arrays.border_ids(tokenizer, begin, end)  # raises the error
     checked = tokenizer.options._replace(**options).checked()
     engine = engine_of(client, checked)
-    files, folder = files_of(paths), absolute(folder)
+    files, folder = urls.files_of(paths), urls.absolute(folder)
     reading.refuse_useless_column([file.path for file in files], checked)
     names = shard_names(files, shards)
-    outputs.check_distinct(shard_files(folder, names), [place_of(file.path) for file in files])
+    outputs.check_distinct(shard_files(folder, names), [urls.place_of(file.path) for file in files])
     of_task = checked._replace(workers=1, progress=False)
     job = Job("encoding", versions(), of_task, folder, digest=digest_of(tokenizer), tokenizer=tokenizer, begin=begin,
               end=end)
@@ -140,7 +139,7 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: Tokenizer, folder: str, *, 
 # What the driver does
 # ------------------------------
 
-def planned(job: Job, files: Sequence[File], n_workers: int,
+def planned(job: Job, files: Sequence[urls.File], n_workers: int,
             given: dict[str, int | None]) -> tuple[Job, list[list[str]]]:
     """Return the job with its plan, and the files of each task. A folder of counts keeps the plan it began with."""
     for name, value in given.items():
@@ -151,7 +150,7 @@ def planned(job: Job, files: Sequence[File], n_workers: int,
     settings = {name: getattr(job.options, name) for name in names}
     plan = json.loads(json.dumps({**settings, "versions": job.versions, "files": files}))  # tuples become lists
     path = posixpath.join(job.folder, "plan.json")
-    if job.folder and "plan.json" in names_in(job.folder):
+    if job.folder and "plan.json" in urls.names_in(job.folder):
         found = urls.read_json(path, {*plan, *given})
         other = [key for key, value in plan.items() if value != found[key]]
         other += [key for key, value in given.items() if value not in (None, found[key])]
@@ -173,7 +172,7 @@ def planned(job: Job, files: Sequence[File], n_workers: int,
     return job._replace(n_buckets=plan["buckets"], n_tasks=len(tasks), digest=digest), tasks
 
 
-def divided(files: Sequence[File], task_bytes: int) -> list[list[str]]:
+def divided(files: Sequence[urls.File], task_bytes: int) -> list[list[str]]:
     """Return the paths of the files of each task. A file is never divided."""
     tasks: list[list[str]] = []
     n_bytes = 0  # of the last task
@@ -192,7 +191,7 @@ def digest_of(tokenizer: Tokenizer) -> bytes:
     return hashlib.sha256(repr((*parts, tokenizer.settings())).encode()).digest()
 
 
-def shard_names(files: Sequence[File], ending: str) -> list[str]:
+def shard_names(files: Sequence[urls.File], ending: str) -> list[str]:
     """Return the name of each file's shard: its path below the folder that all files have in common."""
     paths = [file.path.replace(os.sep, "/") for file in files]
     require(len(set(paths)) == len(paths), "a file is given twice")
@@ -201,20 +200,20 @@ def shard_names(files: Sequence[File], ending: str) -> list[str]:
 
 
 def shard_files(folder: str, names: Sequence[str]) -> list[str]:
-    """Return the paths of all files that encode() may write, as place_of() spells them."""
-    place = place_of(folder)
+    """Return the paths of all files that encode() may write, as urls.place_of() spells them."""
+    place = urls.place_of(folder)
     return [posixpath.join(place, name) for name in ["index.json", *names, *(f"{name}.json" for name in names)]]
 
 
 def counts_files(folder: str, most_tasks: int) -> list[str]:
-    """Return the paths of all files that train() may write in a folder of counts, as place_of() spells them."""
-    place = place_of(folder)
+    """Return the paths of all files that train() may write in a folder of counts, as urls.place_of() spells them."""
+    place = urls.place_of(folder)
     return [posixpath.join(place, name) for name in ["plan.json", *map(counts_name, range(most_tasks))]]
 
 
 def missing_counts(folder: str, tasks: Sequence[Any]) -> list[tuple[int, Any]]:
     """Return the tasks, with their numbers, whose counts aren't in the folder yet."""
-    there = names_in(folder)
+    there = urls.names_in(folder)
     return [(number, task) for number, task in enumerate(tasks) if counts_name(number) not in there]
 
 
@@ -230,7 +229,7 @@ def through_files(engine: Any, numbered: Sequence[Any], job: Job) -> Generator[R
 
 def count_files(job: Job, paths: Sequence[str]) -> Report:
     """Count the words of files; the result has a part for each bucket."""
-    with fetched(paths) as local:
+    with urls.fetched(paths) as local:
         corpus = reading.Corpus(local, None, job.options._replace(column=column_for(local, job.options)))
         table = corpus.count()
     _, n_words, _ = table.totals()
@@ -282,20 +281,20 @@ def column_for(paths: Iterable[str], options: choices.Options) -> str | None:
     return options.column if any(kind_of(path, options)[0] for path in paths) else None
 
 
-def encode_file(job: Job, item: tuple[File, str]) -> Report:
+def encode_file(job: Job, item: tuple[urls.File, str]) -> Report:
     """Encode a file, unless its shard is there; the result is the shard's entry in index.json."""
     (path, size, stamp), name = item
     target, options = posixpath.join(job.folder, name), job.options
     given = {"errors": options.errors, "column": options.column, "begin": job.begin, "end": job.end}
     entry: dict[str, Any] = {"shard": name, "source": [path, size, stamp], "tokenizer": job.digest.hex(), **given}
-    names = names_in(posixpath.dirname(target))
+    names = urls.names_in(posixpath.dirname(target))
     if {posixpath.basename(target), posixpath.basename(target) + ".json"} <= names:
         found = urls.read_json(f"{target}.json", ("shard", "tokenizer"))
         is_whole = found.get("bytes") == urls.size_of(target) and isinstance(found.get("ids"), int)
         if {**found, **entry} == found and is_whole:  # a copy may end too early
             return Report(found)
     urls.remove(f"{target}.json")  # first: it must never describe another shard
-    with fetched([path]) as [local], urls.written(target) as new:
+    with urls.fetched([path]) as [local], urls.written(target) as new:
         given["column"] = column_for([local], options)
         corpus = job.tokenizer.corpus_of(local, None, workers=1, engine=options.engine, **given)
         encode_corpus = arrays.encode_corpus if name.endswith(".npy") else encode_rows

@@ -126,7 +126,7 @@ def test_a_driver_that_is_killed_and_started_again_counts_only_what_is_missing(c
 
 def test_a_file_that_a_worker_lacks_is_one_error_with_the_file_and_the_worker(client, corpus, monkeypatch, tmp_path):
     files = [*urls.files_of(corpus), urls.File("/nowhere/x.txt", 5, "")]
-    monkeypatch.setattr(cluster, "files_of", lambda paths: files)
+    monkeypatch.setattr(urls, "files_of", lambda paths: files)
     for counts in None, str(tmp_path / "counts"):
         with pytest.raises(OSError, match=r"^No such file.*'/nowhere/x.txt' .worker .*, process \d+.$"):
             train(client, corpus, counts=counts)

@@ -107,7 +107,7 @@ def utf8(argument: str) -> str:
 
 
 def complete(args: Namespace) -> None:
-    """Add the model's folder, and if a training run saves one. Refuse two tasks, and what --extend doesn't take."""
+    """Set args.explains, args.saves and the model's folder; refuse two tasks, and options that --extend can't use."""
     given = [name for name in ("show", "encode", "explain", "compare", "extend") if getattr(args, name) is not None]
     require(len(given) < 2, "argument --{}: not allowed with argument --{}", *reversed(given[:2]))
     if args.extend is not None:
@@ -115,7 +115,8 @@ def complete(args: Namespace) -> None:
         more = [token for token in args.special_tokens or () if token is not None]
         way = f"; to add more, in Python: Tokenizer.load(...).with_special_tokens({more!r})" if more else ""
         require(args.special_tokens is None, "--extend takes no --special-token: the model has its own{}", way)
-    args.saves = args.model is not None or (args.explain is None and args.compare is None)
+    args.explains = args.explain is not None or args.compare is not None
+    args.saves = args.model is not None or not args.explains
     if args.model is None:
         args.model = "bpeModel"
 

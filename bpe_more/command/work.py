@@ -29,8 +29,7 @@ def train(args: Namespace, vocab_size: int) -> bool:
     given = arguments.given_options(args, arguments.TRAINING)
     options = choices.Options(**given, vocab_size=vocab_size).checked()
     corpus = reading.Corpus(args.corpus, None, options)
-    explains = args.explain is not None or args.compare is not None
-    if explains:  # most runs don't need it
+    if args.explains:  # most runs don't need it
         from bpe_more import explain
 
     rounds = explain.rounds_of(args.explain) if args.explain is not None else range(0)
@@ -40,8 +39,9 @@ def train(args: Namespace, vocab_size: int) -> bool:
     special_ids = dict(zip(options.special_tokens, itertools.count(256)))
     table, n_bytes = count(args, corpus, special_ids)
 
-    least = options.min_word_count  # learning uses up the table
-    words = {word: n for word, n in table.copy().items() if n >= least} if explains else {}
+    words = {}
+    if args.explains:  # copied, since learning uses up the table
+        words = {word: n for word, n in table.copy().items() if n >= options.min_word_count}
     learned = list(counting.learn_with_progress(table, options))
     vocab, pairs = training.model_of(learned, options)
     merges = MergeIds.of(pairs, dict(zip(vocab.values(), vocab)))

@@ -75,8 +75,8 @@ class Dask:
         """Start tasks; return futures."""
         with lost_workers(job.stage):
             self.client.run(versions)  # a worker without bpe_more is an error here, and else would never answer
-        # the job is a task, so it can be made again if all workers that have it are lost
-        shared = self.client.submit(unchanged, job, key=f"bpe-job-{uuid.uuid4()}")
+        # a task returns the job, so it can be made again if all workers that have it are lost
+        shared = self.client.submit(lambda job: job, job, key=f"bpe-job-{uuid.uuid4()}")
         futures: list[Any] = self.client.map(function, items, job=shared, key=f"bpe-{job.stage}", pure=False)
         return futures
 
@@ -119,11 +119,6 @@ class Dask:
                         raise RuntimeError(f"{text}; start workers, then this command again") from None
         finally:
             self.client.cancel(list(left.values()))
-
-
-def unchanged(job: Any) -> Any:
-    """Return a job."""
-    return job
 
 
 class Ray:

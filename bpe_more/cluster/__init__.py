@@ -117,7 +117,7 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: Tokenizer, folder: str, *, 
     Raises the errors of train().
     """
     require(shards in (".npy", ".parquet"), "shards must be .npy or .parquet, not {!r}", shards)
-    arrays.border_ids(tokenizer, begin, end)  # raises the error
+    arrays.border_ids(tokenizer, begin, end)  # called for its errors
     checked = tokenizer.options._replace(**options).checked()
     engine = engine_of(client, checked)
     files, folder = urls.files_of(paths), urls.absolute(folder)

@@ -8,7 +8,7 @@ Each engine is a class, and has
                                       the first report is asked for
    exchange(split, join, items, job)  split(job, item) returns a list of job.n_buckets parts. join(job, parts) gets the
                                       parts of all items that have the same number. Yield the reports of both, without
-                                      the lists
+                                      the lists. None if tasks can only exchange files
 
 Gives: engine_of() a client, connected() to the URL in --cluster, Local.
 Uses: choices, tasks, urls, errors, workers.
@@ -36,7 +36,7 @@ MOST_CALLS = 100  # of Spark at the same time
 
 
 class Local:
-    """Processes of this machine. They exchange nothing, since train() gives them a folder of counts."""
+    """Processes of this machine."""
 
     exchange = None
 

@@ -12,7 +12,7 @@ import sys
 from typing import Any, Literal, NamedTuple, get_args
 
 import bpe
-from bpe_more.errors import all_delayed, is_integer, plural, require
+from bpe_more.errors import all_delayed, require
 from bpe_more.patterns import steps
 from bpe_more.patterns.steps import Pattern, after_form
 
@@ -41,7 +41,7 @@ class Options(NamedTuple):
         special_tokens = steps.check_special_tokens(self.special_tokens)
         for name in ("workers", "vocab_size", "min_word_count", "min_frequency"):
             value = getattr(self, name)
-            valid = (is_integer(value) and value > 0) or (name == "workers" and value is None)
+            valid = (bpe.is_integer(value) and value > 0) or (name == "workers" and value is None)
             require(valid, "{} must be a positive integer, not {!r}", name, value)
         allowed = {"errors": get_args(Errors), "engine": get_args(bpe.EngineName)}
         for name, values in allowed.items():
@@ -51,7 +51,7 @@ class Options(NamedTuple):
 
         size, n_special = self.vocab_size, len(special_tokens)
         too_small = "vocabulary size {} is too small; the minimum is {} (256 bytes + {})"
-        require(size >= 256 + n_special, too_small, size, 256 + n_special, plural(n_special, "special token"))
+        require(size >= 256 + n_special, too_small, size, 256 + n_special, bpe.plural(n_special, "special token"))
         most = sys.maxunicode + 1  # learn_merges has a character for each token that isn't special
         if size > most + n_special and size != sys.maxsize:
             require(engine_for(self), f"the Python engine has only {most:,} non-special ids, not {size:,}")

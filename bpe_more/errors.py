@@ -1,6 +1,6 @@
 """Errors, warnings, and signals that wait: what every other file may use.
 
-Gives: require() and package(), whose errors have one line; warn(); all_delayed(), during which no signal interrupts.
+Gives: require() and package(), whose errors have one line; warn(); all_delayed() and sigterm_as_ctrl_c(), for signals.
 Uses: nothing of bpe_more.
 """
 
@@ -35,28 +35,14 @@ def warn(text: str) -> None:
     warnings.warn(text, stacklevel=level)
 
 
-def is_integer(value: object) -> bool:
-    """Tell if a value is an integer, which may be numpy's. 257.0 and True are equal to integers, but aren't."""
-    return hasattr(value, "__index__") and not isinstance(value, bool)
-
-
-def plural(n: int, noun: str) -> str:
-    """Count something: plural(1234, "merge") -> "1,234 merges"."""
-    return f"{n:,} {noun}{'s' * (n != 1)}"
-
-
 @contextlib.contextmanager
 def delayed(number: int) -> Iterator[None]:
-    """Let a signal, such as SIGINT, which is Ctrl-C, wait until a block is done."""
-    arrived: list[Any] = []
-    handler: Any = signal.getsignal(number)
-    # signals interrupt no other thread
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if not callable(handler) or not in_main_thread:
+    """Let a signal with a handler, as SIGINT has, which is Ctrl-C, wait until a block is done."""
+    if threading.current_thread() is not threading.main_thread():  # signals interrupt no other thread
         yield
         return
-
-    signal.signal(number, lambda *arguments: arrived.append(arguments))
+    arrived: list[Any] = []
+    handler: Any = signal.signal(number, lambda *arguments: arrived.append(arguments))
     try:
         yield
     finally:
@@ -65,18 +51,13 @@ def delayed(number: int) -> Iterator[None]:
             handler(*arguments)
 
 
-# those whose handlers may raise an exception
-SIGNALS = [getattr(signal, name) for name in (
-    "SIGINT", "SIGTERM", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGBREAK",
-) if hasattr(signal, name)]  # fmt: skip
-
-
 @contextlib.contextmanager
 def all_delayed() -> Iterator[None]:
     """Let signals wait until a block is done: an exception inside an import may leave its lock, or half a module."""
     with contextlib.ExitStack() as stack:
-        for number in SIGNALS:
-            stack.enter_context(delayed(number))
+        for number in signal.valid_signals():
+            if callable(signal.getsignal(number)):  # a function in Python, which may raise an exception
+                stack.enter_context(delayed(number))
         yield
 
 

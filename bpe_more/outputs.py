@@ -3,8 +3,8 @@
 A file is written next to its place, synced, and renamed. A finished file is never deleted: if it can't be renamed, the
 error says where it is, and what to type.
 
-Gives: write_files() for a model, in place of the one in bpe.py; new_files() for other outputs, such as arrays of token
-ids; check_outputs(), before the work.
+Gives: write_files() for a model; new_files() for other outputs, such as arrays of token ids; check_outputs() and
+check_distinct(), before the work; file_in_errors(); STDIN.
 Uses: errors.
 """
 
@@ -55,8 +55,9 @@ def file_in_errors(path: bpe.FilePath) -> Iterator[None]:
 def check_outputs(outputs: Sequence[bpe.FilePath], inputs: Sequence[bpe.FilePath] = ()) -> None:
     """Refuse an output that is an input, or another output, or not a file."""
     check_distinct(outputs, inputs)
-    for path in outputs:
-        check_regular(os.path.realpath(path))
+    for path in map(os.path.realpath, outputs):
+        is_new = not os.path.exists(path)
+        require(is_new or os.path.isfile(path), "refusing to overwrite {}: not a regular file", path)
 
 
 def check_distinct(outputs: Sequence[bpe.FilePath], inputs: Sequence[bpe.FilePath]) -> None:
@@ -71,12 +72,6 @@ def check_distinct(outputs: Sequence[bpe.FilePath], inputs: Sequence[bpe.FilePat
         text = "the output {} is the same file as {}, which is needed, too"
         require(not same, text, os.fspath(path), seen.get(key))
         seen[key] = path
-
-
-def check_regular(path: str) -> None:
-    """Refuse to replace anything but a file."""
-    with contextlib.suppress(FileNotFoundError):
-        require(stat.S_ISREG(os.stat(path).st_mode), "refusing to overwrite {}: not a regular file", path)
 
 
 @contextlib.contextmanager

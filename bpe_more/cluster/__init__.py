@@ -5,11 +5,10 @@ them into buckets: a word always goes to the same one. Then one worker adds up e
 each of its words, and leaves out the rare ones. The driver, which is the process that calls train(), learns the merges
 from the rest. They are those of one machine.
 
-engines            what an engine has; which one a client means; processes of this machine
-dask, ray, spark   an engine each, with all calls of that package but those that open a client
-tasks              what runs in workers: reports, errors, lost workers, progress
-counts             counts of words as bytes, and files of them
-urls               files, of this machine or named by URLs
+engines   Dask, Ray, Spark, and processes of this machine, behind one interface
+tasks     what runs in workers: reports, errors, lost workers, progress
+counts    counts of words as bytes, and files of them
+urls      files, of this machine or named by URLs
 
 Gives: train() and encode(), which are public; the names of files that they write.
 Uses: choices, counts, engines, tasks, urls, corpus.arrays, corpus.counting, corpus.inputs, corpus.reading, errors,
@@ -29,7 +28,7 @@ import posixpath
 import tempfile
 import zlib
 from array import array
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import bpe
@@ -38,10 +37,9 @@ from bpe_more.cluster import urls
 from bpe_more.cluster.counts import add_part, add_part_of_file, file_of, pack, pack_frequent
 from bpe_more.cluster.engines import engine_of
 from bpe_more.cluster.tasks import Report, memory_hint, versions, watched
-from bpe_more.cluster.urls import File, absolute, fetched, files_of, joined, names_in, place_of
 from bpe_more.corpus import arrays, counting, reading
 from bpe_more.corpus.inputs import kind_of
-from bpe_more.errors import is_integer, package, require
+from bpe_more.errors import package, require
 from bpe_more.formats import saving
 from bpe_more.tokenizer import Tokenizer
 
@@ -55,7 +53,7 @@ class Job(NamedTuple):
 
     stage: str
     versions: tuple[str, ...]
-    options: choices.Options
+    options: choices.Options  # of a task, which has one worker, and shows no progress
     folder: str = ""  # of counts, or of shards
     n_buckets: int = 0
     n_tasks: int = 0
@@ -84,14 +82,14 @@ def train(client: Any, paths: bpe.Paths, vocab_size: int, special_tokens: bpe.St
     checked = choices.Options(special_tokens, vocab_size=vocab_size, **options).checked()
     saving.check_special_names(checked.special_tokens)
     engine = engine_of(client, checked)
-    files = files_of(paths)
+    files = urls.files_of(paths)
     reading.refuse_useless_column([file.path for file in files], checked)
     if counts is not None:
-        outputs.check_distinct(counts_files(absolute(counts), len(files)), [place_of(file.path) for file in files])
+        outputs.check_distinct(counts_files(counts, len(files)), [urls.place_of(file.path) for file in files])
     with contextlib.ExitStack() as stack:
         if counts is None and engine.exchange is None:
             counts = stack.enter_context(tempfile.TemporaryDirectory(prefix="bpe-counts-"))
-        folder = absolute(counts) if counts else ""
+        folder = urls.absolute(counts) if counts else ""
         job = Job("counting", versions(), checked._replace(workers=1, progress=False), folder)
         job, tasks = planned(job, files, engine.n_workers, {"buckets": buckets, "task_bytes": task_bytes})
         todo: Sequence[Any] = missing_counts(folder, tasks) if folder else tasks
@@ -119,21 +117,21 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: Tokenizer, folder: str, *, 
     Raises the errors of train().
     """
     require(shards in (".npy", ".parquet"), "shards must be .npy or .parquet, not {!r}", shards)
-    arrays.border_ids(tokenizer, begin, end)  # raises the error
+    arrays.border_ids(tokenizer, begin, end)  # called for its errors
     checked = tokenizer.options._replace(**options).checked()
     engine = engine_of(client, checked)
-    files, folder = files_of(paths), absolute(folder)
+    files, folder = urls.files_of(paths), urls.absolute(folder)
     reading.refuse_useless_column([file.path for file in files], checked)
     names = shard_names(files, shards)
-    outputs.check_distinct(shard_files(folder, names), [place_of(file.path) for file in files])
-    given = checked._replace(workers=1, progress=False)
-    job = Job("encoding", versions(), given, folder, digest=digest_of(tokenizer), tokenizer=tokenizer)
-    job = job._replace(begin=begin, end=end)
+    outputs.check_distinct(shard_files(folder, names), [urls.place_of(file.path) for file in files])
+    of_task = checked._replace(workers=1, progress=False)
+    job = Job("encoding", versions(), of_task, folder, digest=digest_of(tokenizer), tokenizer=tokenizer, begin=begin,
+              end=end)
     reports = engine.reports(encode_file, list(zip(files, names)), job)
     entries = sorted(watched(reports, {"encoding": len(files)}, checked), key=operator.itemgetter("shard"))
     n_ids: int = sum(entry["ids"] for entry in entries)
     index = {"tokenizer": job.digest.hex(), "dtype": f"uint{8 * tokenizer.id_bytes}", "begin": begin, "end": end}
-    urls.write(joined(folder, "index.json"), bpe.to_json({**index, "ids": n_ids, "shards": entries}).encode())
+    urls.write(posixpath.join(folder, "index.json"), bpe.to_json({**index, "ids": n_ids, "shards": entries}).encode())
     return n_ids
 
 
@@ -141,43 +139,50 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: Tokenizer, folder: str, *, 
 # What the driver does
 # ------------------------------
 
-def planned(job: Job, files: Sequence[File], n_workers: int,
+def planned(job: Job, files: Sequence[urls.File], n_workers: int,
             given: dict[str, int | None]) -> tuple[Job, list[list[str]]]:
     """Return the job with its plan, and the files of each task. A folder of counts keeps the plan it began with."""
-    names = "special_tokens", "pattern", "errors", "column"  # those that counts depend on
-    settings = {name: getattr(job.options, name) for name in names}
-    plan = json.loads(json.dumps({**settings, "versions": job.versions, "files": files}))
     for name, value in given.items():
-        valid = value is None or (is_integer(value) and value > 0)
+        valid = value is None or (bpe.is_integer(value) and value > 0)
         require(valid, "{} must be a positive integer, not {!r}", name, value)
     given = {name: value and operator.index(value) for name, value in given.items()}  # numpy's can't be JSON
-    name = joined(job.folder, "plan.json")
-    if job.folder and "plan.json" in names_in(job.folder):
-        found = urls.read_json(name, {*plan, *given})
+    names = "special_tokens", "pattern", "errors", "column"  # those that counts depend on
+    settings = {name: getattr(job.options, name) for name in names}
+    plan = json.loads(json.dumps({**settings, "versions": job.versions, "files": files}))  # tuples become lists
+    path = posixpath.join(job.folder, "plan.json")
+    if job.folder and "plan.json" in urls.names_in(job.folder):
+        found = urls.read_json(path, {*plan, *given})
         other = [key for key, value in plan.items() if value != found[key]]
         other += [key for key, value in given.items() if value not in (None, found[key])]
         text = "{} has counts with other {}; delete it, or name another folder"
         require(not other, text, job.folder, " and ".join(other))
         plan = found
     else:
-        total = sum(file.size for file in files)
-        # 1.15 * bytes ** 0.75 distinct words: text in many languages, extrapolated; English has a quarter of that
-        plan["buckets"] = given["buckets"] or max(n_workers, int(1.15 * total**0.75 * WORD_BYTES / BUCKET_BYTES) + 1)
-        wanted = min(max(total // (4 * n_workers), LEAST_TASK_BYTES), MOST_TASK_BYTES)
+        n_bytes = sum(file.size for file in files)
+        # distinct words of text in many languages, extrapolated; English has a quarter of that
+        n_words = 1.15 * n_bytes**0.75
+        plan["buckets"] = given["buckets"] or max(n_workers, int(n_words * WORD_BYTES / BUCKET_BYTES) + 1)
+        wanted = min(max(n_bytes // (4 * n_workers), LEAST_TASK_BYTES), MOST_TASK_BYTES)
         most_tasks = MOST_PARTS if job.folder else max(1, MOST_PARTS // plan["buckets"])
-        plan["task_bytes"] = given["task_bytes"] or max(wanted, total // most_tasks + 1)
+        plan["task_bytes"] = given["task_bytes"] or max(wanted, n_bytes // most_tasks + 1)
         if job.folder:
-            urls.write_json(name, plan)
+            urls.write_json(path, plan)
+    tasks = divided(files, plan["task_bytes"])
+    digest = hashlib.sha256(json.dumps(plan).encode()).digest()
+    return job._replace(n_buckets=plan["buckets"], n_tasks=len(tasks), digest=digest), tasks
+
+
+def divided(files: Sequence[urls.File], task_bytes: int) -> list[list[str]]:
+    """Return the paths of the files of each task. A file is never divided."""
     tasks: list[list[str]] = []
-    n_bytes = 0
+    n_bytes = 0  # of the last task
     for file in files:
-        if not tasks or n_bytes + file.size > plan["task_bytes"]:
+        if not tasks or n_bytes + file.size > task_bytes:
             tasks.append([])
             n_bytes = 0
         tasks[-1].append(file.path)
         n_bytes += file.size
-    digest = hashlib.sha256(json.dumps(plan).encode()).digest()
-    return job._replace(n_buckets=plan["buckets"], n_tasks=len(tasks), digest=digest), tasks
+    return tasks
 
 
 def digest_of(tokenizer: Tokenizer) -> bytes:
@@ -186,7 +191,7 @@ def digest_of(tokenizer: Tokenizer) -> bytes:
     return hashlib.sha256(repr((*parts, tokenizer.settings())).encode()).digest()
 
 
-def shard_names(files: Sequence[File], ending: str) -> list[str]:
+def shard_names(files: Sequence[urls.File], ending: str) -> list[str]:
     """Return the name of each file's shard: its path below the folder that all files have in common."""
     paths = [file.path.replace(os.sep, "/") for file in files]
     require(len(set(paths)) == len(paths), "a file is given twice")
@@ -195,20 +200,20 @@ def shard_names(files: Sequence[File], ending: str) -> list[str]:
 
 
 def shard_files(folder: str, names: Sequence[str]) -> list[str]:
-    """Return the paths of all files that encode() may write, as place_of() spells them."""
-    place = place_of(folder)
-    return [joined(place, name) for name in ["index.json", *names, *(f"{name}.json" for name in names)]]
+    """Return the paths of all files that encode() may write, as urls.place_of() spells them."""
+    place = urls.place_of(folder)
+    return [posixpath.join(place, name) for name in ["index.json", *names, *(f"{name}.json" for name in names)]]
 
 
 def counts_files(folder: str, most_tasks: int) -> list[str]:
-    """Return the paths of all files that train() may write in a folder of counts, as place_of() spells them."""
-    place = place_of(folder)
-    return [joined(place, name) for name in ["plan.json", *map(counts_name, range(most_tasks))]]
+    """Return the paths of all files that train() may write in a folder of counts, as urls.place_of() spells them."""
+    place = urls.place_of(folder)
+    return [posixpath.join(place, name) for name in ["plan.json", *map(counts_name, range(most_tasks))]]
 
 
 def missing_counts(folder: str, tasks: Sequence[Any]) -> list[tuple[int, Any]]:
     """Return the tasks, with their numbers, whose counts aren't in the folder yet."""
-    there = names_in(folder)
+    there = urls.names_in(folder)
     return [(number, task) for number, task in enumerate(tasks) if counts_name(number) not in there]
 
 
@@ -224,7 +229,7 @@ def through_files(engine: Any, numbered: Sequence[Any], job: Job) -> Generator[R
 
 def count_files(job: Job, paths: Sequence[str]) -> Report:
     """Count the words of files; the result has a part for each bucket."""
-    with fetched(paths) as local:
+    with urls.fetched(paths) as local:
         corpus = reading.Corpus(local, None, job.options._replace(column=column_for(local, job.options)))
         table = corpus.count()
     _, n_words, _ = table.totals()
@@ -240,7 +245,7 @@ def write_counts(job: Job, numbered: tuple[int, Sequence[str]]) -> Report:
     """Count the words of files into a file, which is complete as soon as it has its name."""
     number, paths = numbered
     report = count_files(job, paths)
-    urls.write(joined(job.folder, counts_name(number)), file_of(start_of_counts(job, number), report.result))
+    urls.write(posixpath.join(job.folder, counts_name(number)), file_of(start_of_counts(job, number), report.result))
     return report._replace(result=None)
 
 
@@ -258,7 +263,7 @@ def add_files(job: Job, number: int) -> Report:
     """Add up a bucket from the counts of all tasks."""
     table = counting.new_table(job.options)
     for task in range(job.n_tasks):
-        path = joined(job.folder, counts_name(task))
+        path = posixpath.join(job.folder, counts_name(task))
         add_part_of_file(table, path, start_of_counts(job, task), job.n_buckets, number)
     return Report(pack_frequent(table, job.options.min_word_count))
 
@@ -276,63 +281,52 @@ def column_for(paths: Iterable[str], options: choices.Options) -> str | None:
     return options.column if any(kind_of(path, options)[0] for path in paths) else None
 
 
-def encode_file(job: Job, item: tuple[File, str]) -> Report:
+def encode_file(job: Job, item: tuple[urls.File, str]) -> Report:
     """Encode a file, unless its shard is there; the result is the shard's entry in index.json."""
     (path, size, stamp), name = item
-    target, options = joined(job.folder, name), job.options
+    target, options = posixpath.join(job.folder, name), job.options
     given = {"errors": options.errors, "column": options.column, "begin": job.begin, "end": job.end}
     entry: dict[str, Any] = {"shard": name, "source": [path, size, stamp], "tokenizer": job.digest.hex(), **given}
-    names = names_in(posixpath.dirname(target))
+    names = urls.names_in(posixpath.dirname(target))
     if {posixpath.basename(target), posixpath.basename(target) + ".json"} <= names:
         found = urls.read_json(f"{target}.json", ("shard", "tokenizer"))
         is_whole = found.get("bytes") == urls.size_of(target) and isinstance(found.get("ids"), int)
         if {**found, **entry} == found and is_whole:  # a copy may end too early
             return Report(found)
     urls.remove(f"{target}.json")  # first: it must never describe another shard
-    with fetched([path]) as [local], urls.written(target) as new:
+    with urls.fetched([path]) as [local], urls.written(target) as new:
         given["column"] = column_for([local], options)
-        if name.endswith(".npy"):
-            corpus = job.tokenizer.corpus_of(local, None, workers=1, engine=options.engine, **given)
-            n_ids = arrays.encode_corpus(job.tokenizer, corpus, new)
-        else:
-            n_ids = encode_rows(job, local, new)
+        corpus = job.tokenizer.corpus_of(local, None, workers=1, engine=options.engine, **given)
+        encode_corpus = arrays.encode_corpus if name.endswith(".npy") else encode_rows
+        n_ids = encode_corpus(job.tokenizer, corpus, new)
     entry |= {"bytes": urls.size_of(target), "ids": n_ids}
     urls.write_json(f"{target}.json", entry)
     return Report(entry, size, n_ids)
 
 
-def encode_rows(job: Job, path: str, output: str) -> int:
-    """Write a Parquet file with a row of ids for each text; return how many ids there are."""
+def encode_rows(tokenizer: Tokenizer, corpus: reading.Corpus, output: str) -> int:
+    """Write the ids of a file as Parquet, with a row for each of its texts; return how many ids there are."""
     pyarrow, parquet = package("pyarrow", output), package("pyarrow.parquet", output)
-    tokenizer, options, n_bytes = job.tokenizer, job.options, job.tokenizer.id_bytes
-    begin, end = arrays.border_ids(tokenizer, job.begin, job.end)
-    tokenizer = tokenizer.ordinary if begin or end else tokenizer
-    column = column_for([path], options)
-    corpus = tokenizer.corpus_of(path, None, errors=options.errors, column=column, workers=1)
+    id_bytes, options = tokenizer.id_bytes, corpus.options
+    borders = arrays.border_ids(tokenizer, corpus.begin, corpus.end)
+    if any(borders):
+        tokenizer = tokenizer.ordinary
     encoder = tokenizer.python_encoder() if options.engine == "python" else tokenizer.encoder
-    encode_texts = functools.partial(arrays.encode_leaving_out, encoder, f"u{n_bytes}", options.errors)
-    results = corpus.results(encode_texts, True)
-    kind = pyarrow.uint16() if n_bytes == 2 else pyarrow.uint32()
+    encode_texts = functools.partial(arrays.encode_leaving_out, encoder, f"u{id_bytes}", options.errors)
+    results: Iterator[Any] = ((ids, ends) for _, (ids, ends, _) in corpus.results(encode_texts, True))
+    if not corpus.has_rows(corpus.paths[0]):  # the whole file is one text, even if it is empty
+        text = b"".join(ids for ids, _ in results)
+        results = iter([(text, [len(text) // id_bytes])])
+    kind = pyarrow.uint16() if id_bytes == 2 else pyarrow.uint32()
     schema = pyarrow.schema([("ids", pyarrow.large_list(kind))])
+    n_added = sum(map(bool, borders))  # to each text
     n_ids = 0
     with outputs.new_files([output]) as [file], parquet.ParquetWriter(file, schema) as writer:
-
-        def write_rows(rows: Sequence[bytes]) -> int:
-            ends = itertools.accumulate(len(row) // n_bytes for row in rows)
-            places = pyarrow.array([0, *ends], pyarrow.int64())
-            data = pyarrow.py_buffer(b"".join(rows))
-            ids = pyarrow.Array.from_buffers(kind, len(data) // n_bytes, [None, data])
-            writer.write_table(pyarrow.table([pyarrow.LargeListArray.from_arrays(places, ids)], schema))
-            return len(ids)
-
-        is_one_text = not kind_of(path, corpus.options)[0]
-        pieces = []
-        for _, (ids, ends, _) in results:
-            if is_one_text:
-                pieces.append(ids)
-            else:
-                places = itertools.pairwise([0, *(n_bytes * place for place in ends)])
-                n_ids += write_rows([begin + ids[start:stop] + end for start, stop in places])
-        if is_one_text:  # also if it's empty
-            n_ids += write_rows([begin + b"".join(pieces) + end])
+        for ids, ends in results:
+            places = [0, *(end + number * n_added for number, end in enumerate(ends, 1))]
+            data = pyarrow.py_buffer(arrays.with_borders(ids, ends, id_bytes, borders))
+            values = pyarrow.Array.from_buffers(kind, places[-1], [None, data])
+            rows = pyarrow.LargeListArray.from_arrays(pyarrow.array(places, pyarrow.int64()), values)
+            writer.write_table(pyarrow.table([rows], schema))
+            n_ids += places[-1]
     return n_ids

@@ -33,7 +33,7 @@ WAYS = {  # for each stage, what helps if there is too little memory
     "encoding": "divide the largest files",
     "learning": "raise min_word_count (--min-word-count)",
 }
-ERRORS = {kind.__name__: kind for kind in (OSError, ValueError, TypeError, ImportError, MemoryError, OverflowError)}
+ERRORS = OSError, ValueError, TypeError, ImportError, MemoryError, OverflowError
 Work = Callable[[Any, Any], "Report"]
 
 
@@ -43,29 +43,26 @@ class Report(NamedTuple):
     result: Any = None
     n_bytes: int = 0
     n_words: int = 0  # or ids
-    error: tuple[str, str] = ("", "")  # the name of its type, and its text
+    error: Exception | None = None
     stage: str = ""
-    worker: str = ""
+    host: str = ""
     lacks: str = ""  # why the worker has no C engine
 
 
-class LostWorkerError(Exception):
-    """An engine has given up a task. The arguments are the stage and the reason."""
-
-
 def attempt(work: Work, item: Any, job: Any) -> Report:
-    """Return work(job, item). An error becomes a report, too: engines wrap exceptions, each in its own way."""
-    worker = f"{socket.gethostname()}, process {os.getpid()}"
+    """Return work(job, item), or a report of its error, because engines wrap exceptions, each in its own way."""
+    host = socket.gethostname()
     try:
         for ours, theirs in zip(versions(), job.versions):
             require(ours == theirs, "this worker has {}, the driver {}; use the same everywhere", ours, theirs)
         with memory_hint(job.stage):
             report = work(job, item)
-        return report._replace(stage=job.stage, worker=worker, lacks=choices.find_engine()[1])
+        return report._replace(stage=job.stage, host=host, lacks=choices.find_engine()[1])
     except Exception as error:
-        kind = next((name for name, kind in ERRORS.items() if isinstance(error, kind)), "RuntimeError")
+        # the driver may be unable to unpickle an exception of another package
+        kind: type[Exception] = next((kind for kind in ERRORS if isinstance(error, kind)), RuntimeError)
         text = re.sub(r"^\[Errno \d+\] ", "", str(error)) or repr(error)
-        return Report(None, 0, 0, (kind, text), job.stage, worker)
+        return Report(error=kind(f"{text} (worker {host}, process {os.getpid()})"))
 
 
 def attempt_split(split: Work, item: Any, job: Any) -> list[Any]:
@@ -91,13 +88,20 @@ def memory_hint(stage: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def lost_workers(stage: str) -> Iterator[None]:
-    """Turn the errors of an engine into one. Those of tasks are in reports."""
+    """Turn the errors of an engine into the one of lost_task(). Those of tasks are in reports."""
     try:
         yield
     except Exception as error:
-        text = " ".join(str(error).split())
-        missing = re.search(r"No module named '[^']+'", text)  # far down in Spark's text
-        raise LostWorkerError(stage, missing[0] if missing else text[:300] or repr(error)) from None
+        raise lost_task(stage, error) from None
+
+
+def lost_task(stage: str, error: Exception) -> RuntimeError:
+    """Return the error for a task that an engine has given up."""
+    text = " ".join(str(error).split())
+    if missing := re.search(r"No module named '[^']+'", text):  # far down in Spark's text
+        return RuntimeError(f"{missing[0]}; all workers need the same bpe.py, with bpe_more")
+    way = f"if its worker ran out of memory, {WAYS[stage]}"
+    return RuntimeError(f"a task failed {ATTEMPTS} times while {stage} ({text[:300] or repr(error)}); {way}")
 
 
 def watched(reports: Generator[Report, None, None], n_tasks: dict[str, int], options: choices.Options) -> Iterator[Any]:
@@ -105,35 +109,26 @@ def watched(reports: Generator[Report, None, None], n_tasks: dict[str, int], opt
     stage = next(iter(n_tasks))
     done = dict.fromkeys(n_tasks, 0)
     n_bytes = n_words = 0
-    slow: set[str] = set()
+    slow: set[str] = set()  # hosts
 
     def describe(_: int) -> tuple[str, float, float, str]:
         unit = "ids" if stage == "encoding" else "words"
         text = f"{stage}, {n_bytes / 1e6:,.0f} MB, {n_words:,} {unit}{memory_of_driver()}"
         return text, done[stage], n_tasks[stage], " tasks"
 
-    try:
-        with contextlib.closing(reports):  # which ends other tasks after an error
-            for report in progress.with_progress(reports, options.progress, describe):
-                kind, text = report.error
-                if kind:
-                    raise ERRORS.get(kind, RuntimeError)(f"{text} (worker {report.worker})")
-                stage = report.stage
-                done[stage] += 1
-                n_bytes += report.n_bytes
-                n_words += report.n_words
-                host = report.worker.partition(",")[0]
-                if report.lacks and options.engine == "auto" and host not in slow:
-                    slow.add(host)
-                    warnings.warn(f"worker {host} is slower, with the same result: {report.lacks}", stacklevel=3)
-                if report.result is not None:
-                    yield report.result
-    except LostWorkerError as error:
-        stage, reason = error.args
-        if "No module named" in reason:
-            raise RuntimeError(f"{reason}; all workers need the same bpe.py, with bpe_more") from None
-        way = f"if its worker ran out of memory, {WAYS[stage]}"
-        raise RuntimeError(f"a task failed {ATTEMPTS} times while {stage} ({reason}); {way}") from None
+    with contextlib.closing(reports):  # which ends other tasks after an error
+        for report in progress.with_progress(reports, options.progress, describe):
+            if report.error is not None:
+                raise report.error
+            stage = report.stage
+            done[stage] += 1
+            n_bytes += report.n_bytes
+            n_words += report.n_words
+            if report.lacks and options.engine == "auto" and report.host not in slow:
+                slow.add(report.host)
+                warnings.warn(f"worker {report.host} is slower, with the same result: {report.lacks}", stacklevel=3)
+            if report.result is not None:
+                yield report.result
 
 
 def memory_of_driver() -> str:

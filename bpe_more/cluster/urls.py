@@ -58,7 +58,7 @@ def files_of(paths: bpe.Paths) -> list[File]:
     files: list[File] = []
     for path in map(os.fsdecode, [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths or ()):
         with errors_of(path):
-            found = [file for file in named_by(path) if file.path]
+            found = list(named_by(path))
             require(found, "{}: no file has such a name", path)
             files += found
     require(files, "no file: the list of paths is empty")
@@ -115,11 +115,6 @@ def place_of(path: str) -> str:
     """Return the one form of a URL that its file system knows it by; for file://, and a path, the path."""
     system, inner = file_system(path)
     return path if system is None else str(system.unstrip_protocol(inner)).removeprefix("file://")
-
-
-def joined(folder: str, name: str) -> str:
-    """Return the path of a file in a folder."""
-    return f"{folder.rstrip('/')}/{name}"
 
 
 def names_in(folder: str) -> set[str]:

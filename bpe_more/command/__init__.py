@@ -1,13 +1,12 @@
 """The command line, bpe-py: main() reads it, does one task, and turns errors into lines and a status.
 
-arguments   the options
+arguments   the options, and the corpus
 work        training, and what other tasks do, too
 models      --show, --encode and --extend, which load a model
-clusters    --cluster
 summary     the lines that say what was done
 
-Gives: main(), which is public. It imports clusters, models and work when a task needs them.
-Uses: arguments, clusters, models, summary, work, corpus.progress, errors.
+Gives: main(), which is public. It imports models and work when a task needs them.
+Uses: arguments, models, summary, work, corpus.progress, errors.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
-import os
 import re
 import sys
 from argparse import Namespace
@@ -24,7 +22,7 @@ from typing import Any
 
 from bpe_more.command import arguments, summary
 from bpe_more.corpus.progress import FAILED, say, visible
-from bpe_more.errors import require, sigterm_as_ctrl_c
+from bpe_more.errors import sigterm_as_ctrl_c
 
 NOT_UTF8_HINT = (
     "; if it is compressed: zcat FILE (xzcat, bzcat) | bpe-py - ...; in another encoding, such as GB18030 or Latin-1: "
@@ -85,54 +83,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def do_task(args: Namespace) -> int:
-    """Show, encode or train; return the status: 1 if --compare found a difference, else 0."""
+    """Do what the options say; return the status: 1 if --compare found a difference, else 0."""
     if args.version:
         say(f"{args.version}\n", "stdout")
         return 0
+    # only what a task needs is imported, which takes as long as a small training
     if args.show is not None:
-        from bpe_more.command import models  # each task imports what it needs, which takes as long as a small training
+        from bpe_more.command import models
 
         models.show(args)
         return 0
-    last, size = split_corpus(args)
-    if args.as_kind == "jsonl":
-        args.corpus = ["-.jsonl" if path == "-" else path for path in args.corpus]
-    if args.cluster is not None:
-        from bpe_more.command import clusters
-
-        clusters.run_on_cluster(args, size or 0)
-        return 0
-    from bpe_more.command import work
-
-    work.expand_corpus(args)
+    size = arguments.take_size(args)
+    arguments.find_corpus(args)
     if args.encode is None and args.extend is None:
-        return 0 if work.train(args, size) else 1
+        from bpe_more.command import work
+
+        if args.cluster is None:
+            return 0 if work.train(args, size) else 1
+        work.train_on_cluster(args, size)
+        return 0
     from bpe_more.command import models
 
-    if args.encode is not None:
+    if args.extend is not None:
+        models.extend(args, size)
+    elif args.cluster is None:
         models.encode(args)
-        return 0
-    arguments.check_extend(args)
-    text = "with --extend, the last argument must be the number of new tokens, such as +10000 or +10k, not {!r}"
-    require(last.startswith("+") and size, text, last)
-    models.extend(args, size or 0)
+    else:
+        models.encode_on_cluster(args)
     return 0
-
-
-def split_corpus(args: Namespace) -> tuple[str, int | None]:
-    """Take the size, which is the last one, from the arguments of a corpus; return that argument, and the size."""
-    last = args.corpus[-1] if args.corpus else ""
-    size = None
-    # with --encode, the last file may be named 2024
-    if args.encode is None or not os.path.exists(last):
-        size = arguments.vocab_size_of(last.removeprefix("+"))
-        if size is not None:
-            args.corpus.pop()
-    require(args.corpus, "a corpus is missing: bpe-py corpus.txt 10000")
-    if args.encode is not None:
-        require(size is None, "--encode uses a saved model: train it first, with another command")
-    elif args.extend is None:
-        text = "the last argument must be the vocabulary size, such as 10000 or 10k, not {!r}"
-        text += "; +N is for --extend MODEL" if last.startswith("+") else ""
-        require(size is not None and not last.startswith("+"), text, last)
-    return last, size

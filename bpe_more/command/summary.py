@@ -1,7 +1,7 @@
 """The summary of a run: one line for each thing that was done.
 
 Gives: report(), which prints a line; the texts of notes on documents, the engine, the model and special tokens.
-Uses: choices, corpus.progress, corpus.reading, errors.
+Uses: choices, corpus.progress, corpus.reading.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import bpe
 from bpe_more import choices
 from bpe_more.corpus import reading
 from bpe_more.corpus.progress import say, visible
-from bpe_more.errors import plural
 
 
 @contextlib.contextmanager
@@ -51,21 +50,23 @@ def documents_notes(corpus: reading.Corpus, special_tokens: Sequence[str]) -> It
         yield "special tokens", text
 
 
-def engine_used(options: choices.Options, encoder: Any = None) -> str:
-    """Return the engine that splits text into words, and encodes it, and why it isn't C."""
-    engine, reason = (None, "as chosen") if options.engine == "python" else choices.find_engine()
+def engine_used(options: choices.Options, tokenizer: Any = None) -> str:
+    """Return the engine that splits text into words, and encodes it if there is a tokenizer, and why it isn't C."""
+    if options.engine == "python":
+        return "Python (as chosen)"
+    engine, reason = choices.find_engine()
     if engine and not reason:
         if lacks := choices.lacking_in_c(options.pattern):
             reason = f"C scans no pattern with {lacks}"
-        elif encoder is not None and not encoder.in_c:
+        elif tokenizer is not None and not tokenizer.encoder.in_c:
             reason = "C can't hold this vocabulary"
     return f"Python ({reason})" if reason else "C"
 
 
 def sizes(options: choices.Options, n_tokens: int, n_merges: int) -> str:
     """Say how large a new vocabulary is, of what, and why it isn't larger."""
-    specials = plural(len(options.special_tokens), "special token")
-    parts = f"256 bytes + {specials} + {plural(n_merges, 'merge')}"
+    specials = bpe.plural(len(options.special_tokens), "special token")
+    parts = f"256 bytes + {specials} + {bpe.plural(n_merges, 'merge')}"
     if n_tokens < options.vocab_size:
         parts += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} or more"
     return f"{n_tokens:,} = {parts}"
@@ -75,7 +76,7 @@ def description(tokenizer: Any, name: str) -> str:
     """Say which model a run uses: its folder, its size and its pattern."""
     pattern = tokenizer.pattern if isinstance(tokenizer.pattern, str) else ", ".join(tokenizer.pattern)
     shown = pattern if len(pattern) <= 60 else pattern[:60] + "..."
-    return f"{name}: {plural(len(tokenizer), 'token')}, pattern {shown}"
+    return f"{name}: {bpe.plural(len(tokenizer), 'token')}, pattern {shown}"
 
 
 def separators_note(paths: Iterable[str], special_tokens: Container[str]) -> str:
@@ -96,7 +97,7 @@ def forgotten_note(learned: Iterable[bpe.Learned]) -> str:
     counts = {left + right: count for left, right, count, _ in learned if left in (b"<", b"|")}
     if b"<|" not in counts or b"|>" not in counts:
         return ""
-    times = f"<| was learned as text ({plural(counts[b'<|'], 'time')}), and so was |> ({counts[b'|>']:,})"
+    times = f"<| was learned as text ({bpe.plural(counts[b'<|'], 'time')}), and so was |> ({counts[b'|>']:,})"
     return f'{times}; if they belong to special tokens, name each one: --special-token "<|user|>"'
 
 
@@ -109,10 +110,4 @@ def report(args: Namespace, name: str, text: str) -> None:
 def report_left_out(args: Namespace, n_bytes: int) -> None:
     """Print how many bytes of a text have no token, if there are any."""
     if n_bytes:
-        report(args, "left out", f"{plural(n_bytes, 'byte')} without a token in this vocabulary")
-
-
-def report_engine(args: Namespace, options: choices.Options, tokenizer: Any = None) -> None:
-    """Print the last line of the summary: the engine, which may depend on the model that encodes."""
-    encoder = tokenizer.encoder if tokenizer and options.engine != "python" else None
-    report(args, "engine", engine_used(options, encoder))
+        report(args, "left out", f"{bpe.plural(n_bytes, 'byte')} without a token in this vocabulary")

@@ -25,7 +25,7 @@ import bpe
 from bpe_more import choices, outputs, workers
 from bpe_more.corpus import counting, inputs, progress, slicing
 from bpe_more.corpus.counting import WordTable
-from bpe_more.errors import all_delayed, plural, require, warn
+from bpe_more.errors import all_delayed, require, warn
 from bpe_more.outputs import file_in_errors
 from bpe_more.patterns.steps import Normalizer, after_form
 
@@ -143,7 +143,7 @@ class Corpus:
                 marked += more
                 yield taken.popleft(), result
         if marked:
-            others = f" (and that of {plural(len(marked) - 1, 'other file')})" if len(marked) > 1 else ""
+            others = f" (and that of {bpe.plural(len(marked) - 1, 'other file')})" if len(marked) > 1 else ""
             text = f"{marked[0]}: the byte-order mark at byte 0{others} is text, and becomes a word or a part of one"
             warn(f"{text}; to leave it out: tail -c +4, or texts= of a file opened with encoding='utf-8-sig'")
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import bpe
 from bpe_more import choices
-from bpe_more.errors import all_delayed, is_integer, require
+from bpe_more.errors import all_delayed, require
 from bpe_more.formats import gpt2, kinds
 from bpe_more.formats.gpt2 import IgnoredMerges, MergeIds
 from bpe_more.patterns.steps import differs_in_oniguruma
@@ -79,7 +79,7 @@ def vocab_in_memory(ranks: Mapping[Any, Any]) -> dict[int, bytes]:
     """Return {rank: token} for ranks in memory: {token: rank}, or {rank: token}."""
     pairs = [pair if isinstance(pair[0], bytes) else pair[::-1] for pair in ranks.items()]
     for token, rank in pairs:
-        valid = isinstance(token, bytes) and is_integer(rank) and rank >= 0
+        valid = isinstance(token, bytes) and bpe.is_integer(rank) and rank >= 0
         require(valid, "ranks must be {{bytes: rank}} or {{rank: bytes}}, not {!r:.60} with {!r:.60}", token, rank)
     vocab = {operator.index(rank): token for token, rank in pairs}
     unique = len(vocab) == len(set(vocab.values())) == len(ranks)

@@ -19,7 +19,7 @@ from engines import client_of
 
 import bpe
 from bpe_more import cluster
-from bpe_more.cluster import dask, urls
+from bpe_more.cluster import engines, urls
 from bpe_more.tokenizer import Tokenizer
 from shared import read_ids, wait_for
 from test_bpe import CORPUS, END, ROOT, need
@@ -126,7 +126,7 @@ def test_a_driver_that_is_killed_and_started_again_counts_only_what_is_missing(c
 
 def test_a_file_that_a_worker_lacks_is_one_error_with_the_file_and_the_worker(client, corpus, monkeypatch, tmp_path):
     files = [*urls.files_of(corpus), urls.File("/nowhere/x.txt", 5, "")]
-    monkeypatch.setattr(cluster, "files_of", lambda paths: files)
+    monkeypatch.setattr(urls, "files_of", lambda paths: files)
     for counts in None, str(tmp_path / "counts"):
         with pytest.raises(OSError, match=r"^No such file.*'/nowhere/x.txt' .worker .*, process \d+.$"):
             train(client, corpus, counts=counts)
@@ -155,7 +155,7 @@ def dask_with(folder):
 
 
 def test_dask_whose_workers_are_gone_for_good_is_an_error_and_does_not_wait_forever(corpus, dies, tmp_path, monkeypatch):
-    monkeypatch.setattr(dask, "NO_WORKER_SECONDS", 0.5)
+    monkeypatch.setattr(engines, "NO_WORKER_SECONDS", 0.5)
     message = "^Dask has had no worker for 0.5 seconds while counting; start workers, then this command again$"
     with dask_with(ROOT) as client:
         for _ in range(2):  # the only worker dies, and nobody starts another one; then there is none from the beginning

@@ -29,8 +29,8 @@ from typing import Any, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import bpe
+from bpe import plural
 from bpe_more import explain, training
-from bpe_more.errors import plural
 from bpe_more.patterns import steps
 from bpe_more.tokenizer import Tokenizer
 

@@ -5,10 +5,11 @@ them into buckets: a word always goes to the same one. Then one worker adds up e
 each of its words, and leaves out the rare ones. The driver, which is the process that calls train(), learns the merges
 from the rest. They are those of one machine.
 
-engines   Dask, Ray, Spark, and processes of this machine, behind one interface
-tasks     what runs in workers: reports, errors, lost workers, progress
-counts    counts of words as bytes, and files of them
-urls      files, of this machine or named by URLs
+engines            what an engine has; which one a client means; opens the client of a URL; processes of this machine
+dask, ray, spark   an engine each, with all calls of that package but those that open a client
+tasks              what runs in workers: reports, errors, lost workers, progress
+counts             counts of words as bytes, and files of them
+urls               files, of this machine or named by URLs
 
 Gives: train() and encode(), which are public; the names of files that they write.
 Uses: choices, counts, engines, tasks, urls, corpus.arrays, corpus.counting, corpus.inputs, corpus.reading, errors,

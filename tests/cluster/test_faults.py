@@ -19,7 +19,7 @@ from engines import client_of
 
 import bpe
 from bpe_more import cluster
-from bpe_more.cluster import engines, urls
+from bpe_more.cluster import dask, urls
 from bpe_more.tokenizer import Tokenizer
 from shared import read_ids, wait_for
 from test_bpe import CORPUS, END, ROOT, need
@@ -155,7 +155,7 @@ def dask_with(folder):
 
 
 def test_dask_whose_workers_are_gone_for_good_is_an_error_and_does_not_wait_forever(corpus, dies, tmp_path, monkeypatch):
-    monkeypatch.setattr(engines, "NO_WORKER_SECONDS", 0.5)
+    monkeypatch.setattr(dask, "NO_WORKER_SECONDS", 0.5)
     message = "^Dask has had no worker for 0.5 seconds while counting; start workers, then this command again$"
     with dask_with(ROOT) as client:
         for _ in range(2):  # the only worker dies, and nobody starts another one; then there is none from the beginning

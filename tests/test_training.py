@@ -13,13 +13,6 @@ from shared import model_in, naive_counts, only_c, summary, trained
 from test_bpe import CUSTOM, END, FIXTURE, PART, letters, naive_merge, naive_train, naive_words, pairs
 
 
-def test_the_smallest_vocabulary_has_no_merges(main):
-    expected = dict(enumerate([bytes([byte]) for byte in range(256)] + [b"<one>", b"<two>"])), []
-    assert training.train_bpe(None, 258, ["<one>", "<two>"], texts=["aa aa"]) == expected
-    assert training.train_from_counts({b"aa": 2}, 258, ["<one>", "<two>"]) == expected
-    assert main("words.txt", 257, "--model", "model")[0] == 0 and model_in("model")[1] == []
-
-
 def test_min_frequency(train):
     """With the limit, in every round the oracle chooses the merge that was made; in the end it finds none."""
     text = FIXTURE[:6000]
@@ -38,21 +31,6 @@ def test_min_frequency(train):
 def test_min_frequency_is_compared_with_the_count_and_not_with_what_was_replaced(least, merges):
     """Two words aaa: the pair a a counts 4, at overlapping places, but two are replaced."""
     assert training.train_from_counts({b"aaa": 2}, 300, min_frequency=least)[1] == merges
-
-
-def test_no_text_is_a_vocabulary_of_bytes_and_a_warning():
-    used_up = (text for text in ["low"])
-    training.train_bpe(None, 257, texts=used_up)
-    bytes_alone = dict(enumerate(bytes([byte]) for byte in range(256)))
-    for call in (lambda: training.train_bpe(None, 257, texts=used_up), lambda: training.train_from_counts({}, 257),
-                 lambda: training.train_from_counts(iter(()), 257)):  # fmt: skip
-        with pytest.warns(UserWarning, match="256 tokens, not 257"):
-            assert call() == (bytes_alone, [])
-    with pytest.raises(TypeError, match=r"a mapping of words to counts, or pairs \(word, count\), not None$"):
-        training.train_from_counts(None, 257)
-    for call in (lambda: training.count_words([]), lambda: Tokenizer({}, []).encode_files([], "ids.npy")):
-        with pytest.raises(ValueError, match="no file: the list of paths is empty"):
-            call()
 
 
 def test_fewer_tokens_than_requested_are_a_warning(words_txt, recwarn):

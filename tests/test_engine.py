@@ -2,9 +2,7 @@
 
 import array
 import concurrent.futures
-import contextlib
 import functools
-import importlib.util
 import itertools
 import os
 import random
@@ -134,8 +132,6 @@ def test_what_c_does_not_scan_is_named(pattern, why):
     "(?:" * 40 + "a|b" + ")*c" * 40, "|".join(f"[{'a' * n}b]" for n in range(1, 150)), "(?:[ab]{200}c?)+|.", "ab|" * 6000 + "c",
 ], ids=range(11))  # fmt: skip
 def test_a_pattern_is_compiled_or_left_to_python_in_a_second(pattern):
-    from bpe_more.patterns import automaton
-
     pattern = steps.check_pattern(pattern)
     automaton.automaton_of.cache_clear()
     start = time.process_time()
@@ -225,19 +221,26 @@ def test_a_named_pattern_that_is_new_or_changed_since_the_build_has_its_own_word
 # --- finding and building it -----------------------------------------------------------------------------------------
 
 
+SOURCES = "bpe.py", "build_ffi.py", "bpe_fast.c", "bpe_more"
+
+
+def copy_built(folder, *names, built=ROOT):
+    """Copy these sources, and the library of another folder."""
+    copy_sources(folder, *names)
+    for path in built.glob("_bpe_fast*"):
+        shutil.copy(path, folder)
+
+
 @pytest.fixture
 def program(words_txt):
     """program("-c", ...) runs Python in a folder with copies of the sources and the library."""
-    library = f"_bpe_fast{importlib.machinery.EXTENSION_SUFFIXES[0]}"
-    copy_sources(words_txt, "bpe.py", "build_ffi.py", "bpe_fast.c", "bpe_more")
-    with contextlib.suppress(FileNotFoundError):
-        shutil.copy(ROOT / library, words_txt)
+    copy_built(words_txt, *SOURCES)
 
     def call(*arguments):
         command = [sys.executable, *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, timeout=60).stderr
 
-    call.library = words_txt / library
+    call.library = next(words_txt.glob("_bpe_fast*"))
     return call
 
 
@@ -318,9 +321,7 @@ def test_the_merge_loop_alone_learns_what_python_learns():
 def six(tmp_path_factory):
     """A folder with the six names of the top level, and nothing else, in which the engine is built."""
     folder = tmp_path_factory.mktemp("six")
-    for name in ("bpe.py", "bpe_fast.c", "build_ffi.py", "test_bpe.py", "README.md"):
-        shutil.copy(HERE / name, folder)
-    shutil.copytree(HERE / "fixtures", folder / "fixtures")
+    copy_sources(folder, "bpe.py", "bpe_fast.c", "build_ffi.py", "test_bpe.py", "README.md", "fixtures")
     result = subprocess.run([sys.executable, "build_ffi.py"], capture_output=True, text=True, cwd=folder)
     assert result.returncode == 0 and one_line(result.stdout.encode()).endswith("the merge loop alone, without bpe_more\n"), result
     return folder
@@ -349,14 +350,7 @@ STATES = {  # which files there are, the library's too, and why the engine isn't
 @pytest.mark.parametrize("state", STATES)
 def test_every_state_has_the_same_model_and_ids_and_says_what_is_missing(tmp_path, six, part, state):
     files, library, why = STATES[state]
-    shutil.copy(ROOT / "bpe.py", tmp_path)
-    if "build_ffi.py" in files:
-        shutil.copy(ROOT / "build_ffi.py", tmp_path)
-    if "bpe_more" in files:
-        shutil.copytree(ROOT / "bpe_more", tmp_path / "bpe_more")
-    if library:
-        for path in {"six": six, "all": ROOT}[library].glob("_bpe_fast*"):
-            shutil.copy(path, tmp_path)
+    copy_built(tmp_path, "bpe.py", *files, built={"six": six, "all": ROOT, None: tmp_path}[library])
     vocab, merges = training.train_bpe(part, 400, [END])
     ids = Tokenizer(vocab, merges, [END]).encode(PART)
     more = f"import bpe; print(bpe.find_engine()[1]); bpe.Tokenizer.load('bpeModel').encode_files({str(part)!r}, 'ids.npy')"
@@ -373,9 +367,7 @@ def test_everything_inside_another_package_learns_in_c(tmp_path):
     """Files of bpe_more import build_ffi by name, and there it has another one."""
     package = tmp_path / "course"
     package.mkdir()
-    copy_sources(package, "bpe.py", "build_ffi.py", "bpe_fast.c", "bpe_more")
-    for path in ROOT.glob("_bpe_fast*"):
-        shutil.copy(path, package)
+    copy_built(package, *SOURCES)
     (tmp_path / "build_ffi.py").write_text("raise SystemError('another project')")
     script = "from course import bpe; print(len(bpe.train_bpe(texts=['low lower'], vocab_size=260, engine='c')[1]), bpe.find_engine()[1])"
     result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
@@ -433,7 +425,7 @@ def test_tables_of_several_threads_are_merged_once():
 
 
 @only_c
-def test_the_summary_names_the_engine_that_encoded(main):
+def test_the_summary_names_the_engine_that_encoded(main, monkeypatch):
     vocab, merges = trained(300)
     Tokenizer(vocab, merges, [END]).save("model")
     Tokenizer(vocab, merges, [END], NOT_IN_C).save("custom")
@@ -442,17 +434,10 @@ def test_the_summary_names_the_engine_that_encoded(main):
         (["--model", "custom"], "Python (C scans no pattern with ()"),
     ):  # fmt: skip
         assert summary(main("words.txt", "--encode", "ids.npy", *options)[2])["engine"] == engine
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(choices.find_engine()[0], "encoder", lambda tokenizer: None)
-        encoded = main("words.txt", "--encode", "ids.npy", "--model", "model")[2]
-    assert summary(encoded)["engine"] == "Python (C can't hold this vocabulary)"
-
-
-@only_c
-def test_a_vocabulary_that_c_cannot_hold_is_encoded_in_python(monkeypatch):
+    ids = Tokenizer.load("model").encode(Path("words.txt").read_text())
     monkeypatch.setattr(choices.find_engine()[0], "encoder", lambda tokenizer: None)  # as for 2**21 tokens or more
-    tokenizer = Tokenizer(with_merges([(b"a", b"b")]), [(b"a", b"b")])
-    assert isinstance(tokenizer.encoder, encoders.Encoder) and tokenizer.encode("cab") == [99, 256]
+    encoded = main("words.txt", "--encode", "ids.npy", "--model", "model")[2]
+    assert summary(encoded)["engine"] == "Python (C can't hold this vocabulary)" and read_ids("ids.npy")[1] == ids
 
 
 @only_c

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 import regex
-from test_exercises import longest
-from test_suite import count_without_overlap, smaller_pair, train
+from test_exercises import count_pairs, longest, train
 
 import bpe
 import bpe_more
@@ -29,7 +28,7 @@ def test_the_figures_of_the_exercises():
     words = bpe.words_of(text)
     merges = bpe.train_bpe(None, 256 + 200, texts=[text])[1]  # equal to those of train_by_definition
     figures = {}
-    other = train(words, 200, key=smaller_pair)
+    other = train({b"".join(word): count for word, count in words.items()}, 200, "ties by the smaller pair")
     first = next(number for number in range(200) if merges[number] != other[number])
     assert (merges[first], other[first]) == ((b"e", b"n"), (b" a", b"nd"))
     figures[1] = (first + 1, len(set(merges) & set(other)))
@@ -41,8 +40,8 @@ def test_the_figures_of_the_exercises():
     theirs = {word: tuple(longest(b"".join(word), vocab)) for word in words}
     figures[3] = tuple(sum(len(tokens[word]) * count for word, count in words.items()) for tokens in (theirs, ours))
     figures[3] += (sum(ours[word] != theirs[word] for word in words), len(words))
-    runs = bpe.words_of("aaa.aaa.ab.ab.ab")
-    for counts, best in ((bpe.count_pairs(runs), (b"a", b"a")), (count_without_overlap(runs), (b"a", b"b"))):
+    runs = {b"aaa": 2, b"ab": 3, b".": 4}
+    for counts, best in ((count_pairs(runs), (b"a", b"a")), (count_pairs(runs, "overlaps not counted"), (b"a", b"b"))):
         assert max(counts, key=counts.get) == best and counts[best] == (4 if best == (b"a", b"a") else 3)
     half = bpe.train_bpe(None, 256 + 200, texts=[text[:10_000]])[1]
     first = next(number for number in range(200) if merges[number] != half[number])
@@ -293,14 +292,11 @@ WAYS_OUT = {  # what is refused, the change, and what to do with the text
     "NFD": (entry("normalizer", NFD), entry("normalizer", None), lambda text: unicodedata.normalize("NFD", text)),
     "Lowercase": (entry("normalizer", LOWER), entry("normalizer", None), lambda text: text.replace("Σ", "").lower()),
     "Strip": (entry("normalizer", STRIP), entry("normalizer", None), str.strip),
-    "Sequence": (
-        entry("normalizer", {"type": "Sequence", "normalizers": [NFD, STRIP]}),
-        entry("normalizer", None),
-        lambda text: unicodedata.normalize("NFD", text).strip(),
-    ),
+    "Sequence": (entry("normalizer", {"type": "Sequence", "normalizers": [NFD, STRIP]}), entry("normalizer", None),
+                 lambda text: unicodedata.normalize("NFD", text).strip()),
     "add_prefix_space": (prefix_space(True), prefix_space(False), lambda text: text if text[0] == " " else " " + text),
     "single_word": (added("single_word", True), added("single_word", False), lambda text: text),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("refused", WAYS_OUT)

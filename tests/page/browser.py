@@ -9,7 +9,6 @@ Requires regex, and Debian's packages chromium and fonts-noto-cjk (without a fon
 
 from __future__ import annotations
 
-import base64
 import collections
 import decimal
 import itertools
@@ -201,10 +200,6 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         pairs = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
         self.call("Emulation.setEmulatedMedia", media=media, features=pairs)
-
-    def picture(self, path: Path) -> None:
-        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"]
-        path.write_bytes(base64.b64decode(data))
 
 
 def random_cases(seed: int) -> list[dict[str, str]]:

@@ -8,7 +8,6 @@ import functools
 import json
 import random
 import time
-import types
 import warnings
 from pathlib import Path
 
@@ -245,28 +244,29 @@ class Table:
         return self.data.copy()
 
 
+class Layer:
+    """What it uses of a layer: its tables, by name."""
+
+    def __init__(self, **tables):
+        self.named_parameters = tables.items
+        vars(self).update(tables)
+
+
 class Model:
-    """What it uses of a model of transformers: two tables, of which the second one may have a bias."""
+    """What it uses of a model of transformers: two layers, of which the second one may have a bias."""
 
     def __init__(self, numpy, n, bias):
         rng = numpy.random.default_rng(1)
-        self.input = types.SimpleNamespace(weight=Table(rng.random((n, 3))))
-        self.output = types.SimpleNamespace(weight=Table(rng.random((n, 3))), **({"bias": Table(rng.random(n))} if bias else {}))
-        for layer in (self.input, self.output):
-            layer.named_parameters = lambda layer=layer: [(name, table) for name, table in vars(layer).items() if isinstance(table, Table)]
-        self.resized = lambda rows, n: numpy.concatenate([rows, numpy.full((n, *rows.shape[1:]), numpy.nan)])[:n]
-
-    def get_input_embeddings(self):
-        return self.input
-
-    def get_output_embeddings(self):
-        return self.output
+        more = {"bias": Table(rng.random(n))} if bias else {}
+        self.layers = [Layer(weight=Table(rng.random((n, 3)))), Layer(weight=Table(rng.random((n, 3))), **more)]
+        self.get_input_embeddings, self.get_output_embeddings = (lambda layer=layer: layer for layer in self.layers)
+        self.resize = numpy.resize
 
     def resize_token_embeddings(self, n, mean_resizing):
         assert not mean_resizing
-        for layer in (self.input, self.output):
+        for layer in self.layers:
             for _, table in layer.named_parameters():
-                table.data = self.resized(table.data, n)
+                table.data = self.resize(table.data, (n, *table.data.shape[1:]))
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -281,7 +281,7 @@ def test_the_recipe_for_embeddings_moves_each_row_to_its_new_id(bias):
         model, same = Model(numpy, len(old), bias), Model(numpy, len(old), bias)
         found["move_embeddings"](model, new, old)
         for token_id, sources in new.sources(old).items():
-            for layer, before in ((model.input, same.input), (model.output, same.output)):
+            for layer, before in zip(model.layers, same.layers):
                 for (_, table), (_, rows) in zip(layer.named_parameters(), before.named_parameters()):
                     assert numpy.allclose(table.data[token_id], sum(rows.data[i] for i in sources) / len(sources))
                     assert len(table.data) == len(new)

@@ -24,7 +24,7 @@ import build_ffi
 from bpe_more import choices, training
 from bpe_more.corpus import counting, reading
 from bpe_more.patterns import automaton, machine, steps
-from bpe_more.tokenizer import Tokenizer, encoders
+from bpe_more.tokenizer import Tokenizer
 from shared import FORMS, KNOWN, NOT_IN_C, C, edit, one_line, only_c, only_python, read_ids, summary, trained, words_in
 from test_bpe import (
     CORPUS,
@@ -34,7 +34,6 @@ from test_bpe import (
     ROOT,
     TRICKY,
     copy_sources,
-    naive_encoder,
     naive_split,
     need,
     random_text,
@@ -445,18 +444,3 @@ def test_a_pattern_that_c_does_not_have_is_scanned_in_python_and_learned_in_c():
     options = choices.Options(pattern=NOT_IN_C)
     assert choices.scanning_engine(options) is None and choices.engine_for(options) is not None
     assert choices.find_engine()[0].pattern(NOT_IN_C)[1] == "("
-
-
-def test_both_encoders_have_the_same_methods():
-    tokenizer = Tokenizer(*trained(600), [END])
-    utf8 = f"The ferry was late. 字{END}".encode()
-    ids = naive_encoder(*trained(600), [END])(utf8.decode())
-    for encoder in (tokenizer.encoder, encoders.Encoder(tokenizer)):
-        assert encoder.encode_utf8(utf8) == ids
-        for kind, code in (("u2", "H"), ("u4", "I")):
-            for texts in ([], [utf8], [utf8 * 50, b"", utf8]):
-                parts = [ids * (len(text) // len(utf8)) for text in texts]
-                assert encoder.encode_texts(texts) == parts
-                data, ends = encoder.encode_texts(texts, kind)
-                assert array.array(code, data).tolist() == list(itertools.chain(*parts))
-                assert list(ends) == list(itertools.accumulate(map(len, parts)))

@@ -93,15 +93,6 @@ def test_a_changed_line_shows_when_it_is_run_with_everything_built(tmp_path):
         assert set(regex.findall(r"(\w+) runs", result.stdout)) == expected, result.stderr
 
 
-def test_one_long_word_takes_n_log_n_steps():
-    """100,000 letters in one word: each merge that looks at the whole word again would take half an hour."""
-    word = random_text(random.Random(1), "ab", 100_000)
-    vocab, merges = bpe.train_from_counts({word.encode(): 1}, 300)
-    start = time.process_time()
-    ids = bpe.Tokenizer(vocab, merges).encode(word)
-    assert b"".join(vocab[token_id] for token_id in ids) == word.encode() and time.process_time() - start < 10
-
-
 @pytest.mark.parametrize("special_tokens", [["a b"], ["<a>", "x<a>y"], [END], ["a a"], ["ab", "b\nc"]])
 def test_a_cut_divides_no_special_token(special_tokens):
     rng = random.Random(8)

@@ -9,8 +9,8 @@ import pytest
 
 from bpe_more import choices, training
 from bpe_more.tokenizer import Tokenizer
-from shared import model_in, naive_counts, only_c, summary, trained
-from test_bpe import CUSTOM, END, FIXTURE, PART, letters, naive_merge, naive_train, naive_words, pairs
+from shared import model_in, only_c, summary, trained
+from test_bpe import END, FIXTURE, letters, naive_merge, naive_train, naive_words, number_counts, pairs
 
 
 def test_min_frequency(train):
@@ -20,7 +20,7 @@ def test_min_frequency(train):
     assert len(merges) > 20
     words = naive_words(text)
     for merge in [*merges, None]:
-        counts = {pair: n for pair, n in naive_counts(words).items() if n >= 9}
+        counts = {pair: n for pair, n in number_counts(words.items()).items() if n >= 9}
         assert merge == max(counts, key=lambda pair: (counts[pair], pair), default=None)
         if merge:
             words = {naive_merge(word, merge): count for word, count in words.items()}
@@ -126,18 +126,6 @@ def test_texts_are_separate_and_used_as_they_come(tmp_path, cut):
 
 
 # --- counts ----------------------------------------------------------------------------------------------------------
-
-
-def test_counts_of_parts_add_up_to_those_of_the_whole(part, tmp_path):
-    """Parts can be counted on several machines and trained on together; counts can be used for several sizes."""
-    for options in ({"pattern": "gpt2"}, {"pattern": "cl100k"}, {"pattern": CUSTOM}):
-        total = Counter()
-        for number in range(3):
-            (tmp_path / "part.txt").write_bytes(END.join(PART.split(END)[number::3]).encode())
-            total.update(training.count_words(tmp_path / "part.txt", [END], **options))
-        assert total == training.count_words(part, [END], **options)
-        for size in (300, 500):
-            assert training.train_from_counts(total, size, [END]) == training.train_bpe(part, size, [END], **options)
 
 
 def test_counts_may_be_zero_or_of_other_types_but_not_negative_and_words_are_bytes():

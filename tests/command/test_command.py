@@ -28,7 +28,6 @@ from shared import (
     NOT_IN_C,
     contents,
     model_in,
-    naive_counts,
     on_a_terminal,
     one_line,
     only_c,
@@ -39,7 +38,7 @@ from shared import (
     trained,
     wait_for,
 )
-from test_bpe import CORPUS, CUSTOM, END, HERE, ROOT, files_of, naive_merge, naive_words, need
+from test_bpe import CORPUS, CUSTOM, END, HERE, ROOT, files_of, naive_merge, naive_words, need, number_counts
 
 # --- training --------------------------------------------------------------------------------------------------------
 
@@ -171,7 +170,7 @@ def test_an_explanation_is_of_the_merges_that_are_made(main, options, rounds):
     rule = "the greater left token wins, then the greater right one"
     expected = []
     for number, pair in enumerate(merges[:rounds], 1):
-        counts = naive_counts(words)
+        counts = number_counts(words.items())
         count = counts[pair]
         ties = list(counts.values()).count(count)
         shown = " ".join(map(show, pair))
@@ -229,7 +228,7 @@ def test_compare_explains_the_first_merge_that_differs(main, seed):
     words = naive_words(Path("text.txt").read_text())
     for merge in merges[:n]:
         words = Counter({naive_merge(word, merge): count for word, count in words.items()})
-    counts = naive_counts(words)
+    counts = number_counts(words.items())
     other = rng.choice([pair for pair in counts if pair != merges[n]])
     write_merges("mine.txt", [*merges[:n], other, *merges[n:]])
 

@@ -309,13 +309,10 @@ def in_hex(merges: list[bpe.Pair]) -> list[list[str]]:
     return [[left.hex(" "), right.hex(" ")] for left, right in merges]
 
 
-def texts_of(text: str, specials: list[str]) -> list[str]:
-    """Return the text between special tokens."""
-    return bpe.special_token_finder(tuple(specials)).split(text)[::2]
-
-
 def split(text: str, pattern: str, specials: list[str]) -> list[bpe.Word]:
-    words = (word for piece in texts_of(text, specials) for word in steps.find_words(piece, PATTERNS[pattern]))
+    """Return the words between special tokens."""
+    pieces = bpe.special_token_finder(tuple(specials)).split(text)[::2]
+    words = (word for piece in pieces for word in steps.find_words(piece, PATTERNS[pattern]))
     return [bpe.single_bytes(word.encode()) for word in words]
 
 

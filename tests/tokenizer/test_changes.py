@@ -8,7 +8,6 @@ import functools
 import json
 import random
 import time
-import warnings
 from pathlib import Path
 
 import pytest
@@ -88,27 +87,6 @@ def test_words_that_stay_divided_do_not_hide_the_others():
     assert old.extend(words={b"ab": 9, b"cd": 2, b"ef": 1}, n_tokens=2).merges == [(b"c", b"d"), (b"e", b"f")]
     with pytest.warns(UserWarning, match="2 new tokens, not 3: no other pair has a count of 1 or more"):
         old.extend(words={b"ab": 9, b"cd": 2, b"ef": 1}, n_tokens=3)
-
-
-def test_words_that_are_tokens_stay_whole_if_the_model_keeps_them_whole():
-    vocab = dict(enumerate([*bpe.BYTES, b"abc"]))
-    whole = Tokenizer(vocab, (), ignore_merges=True)
-    assert whole.extend(words={b"abc": 5, b"abcd": 1}, n_tokens=1).merges == [(b"c", b"d")]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert Tokenizer(vocab, ()).extend(words={b"abc": 5, b"abcd": 1}, n_tokens=1).merges == [(b"b", b"c")]
-
-
-def test_ids_follow_the_greatest_one_and_special_tokens_count():
-    old = Tokenizer({**dict(enumerate(bpe.BYTES)), 1000: b"ab"}, [(b"a", b"b")], ["<s>"])
-    new = old.extend(texts=["abc abc xy"], n_tokens=2)
-    assert old.special_ids == new.special_ids == {"<s>": 1001}
-    assert new.vocab.items() - old.vocab.items() == {(1002, b"abc"), (1003, b"xy")}  # x is greater than the space
-
-
-def test_special_tokens_of_the_model_are_not_learned():
-    old = trained(300, [END, "the"])
-    assert not [token for token in merged(old.extend(texts=["the the the cat" + END], n_tokens=2)) if b"the" in token]
 
 
 def test_options_are_those_of_training(tmp_path):

@@ -8,6 +8,7 @@ import functools
 import json
 import random
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,15 @@ def test_words_that_stay_divided_do_not_hide_the_others():
     assert old.extend(words={b"ab": 9, b"cd": 2, b"ef": 1}, n_tokens=2).merges == [(b"c", b"d"), (b"e", b"f")]
     with pytest.warns(UserWarning, match="2 new tokens, not 3: no other pair has a count of 1 or more"):
         old.extend(words={b"ab": 9, b"cd": 2, b"ef": 1}, n_tokens=3)
+
+
+def test_words_that_are_tokens_stay_whole_if_the_model_keeps_them_whole():
+    vocab = dict(enumerate([*bpe.BYTES, b"abc"]))
+    whole = Tokenizer(vocab, (), ignore_merges=True)
+    assert whole.extend(words={b"abc": 5, b"abcd": 1}, n_tokens=1).merges == [(b"c", b"d")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert Tokenizer(vocab, ()).extend(words={b"abc": 5, b"abcd": 1}, n_tokens=1).merges == [(b"b", b"c")]
 
 
 def test_options_are_those_of_training(tmp_path):

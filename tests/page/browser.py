@@ -42,7 +42,8 @@ PATTERNS = {name: name for name in bpe.PATTERNS} | {"spaces": r"\S+|\s", "none":
 MARKS = {"\n": "\\n", " ": "␣"}  # of --explain
 OPTIONS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 OPTIONS += " --disable-component-update --disable-sync --remote-debugging-pipe"
-BIG = 200_000  # bytes of text that the page takes
+CORPUS = (ROOT / "fixtures" / "corpus.txt").read_text(encoding="utf-8")
+BIG = 200_000  # bytes of text that the page takes; the corpus twice has more
 
 # Control, Next and so on are used as a reader would use them. A change of the pattern starts the training again.
 SCRIPT = """
@@ -402,18 +403,13 @@ def check_encoding(found: dict, name: str, merges: list[bpe.Pair]) -> int:
     return len(words)
 
 
-def large_text() -> str:
-    """Return more text than the page takes."""
-    return 2 * (ROOT / "fixtures" / "corpus.txt").read_text(encoding="utf-8")
-
-
 def check_large_text(browser: Browser, _: int) -> None:
     """The page says that a text is too long, trains on its beginning, can be used meanwhile, and stops when asked."""
-    text = large_text().encode()[:BIG].decode(errors="ignore")
+    text = (2 * CORPUS).encode()[:BIG].decode(errors="ignore")
     words = collections.Counter(split(text, "gpt2", []))
     expected = training.train_from_counts({b"".join(word): count for word, count in words.items()}, 1256)[1]
     browser.js("var turns = 0; setInterval(() => $('busy').hidden || turns++, 5); void 0")
-    browser.type(text=large_text(), pattern="gpt2", special="", encode="")
+    browser.type(text=2 * CORPUS, pattern="gpt2", special="", encode="")
     if browser.js("$('busy').hidden") or f"{BIG:,} bytes" not in browser.js("$('text-limit').textContent"):
         fail("large text: no bar, or no limit")
     browser.js("$('stop').click()")
@@ -555,7 +551,7 @@ def check_comparison(browser: Browser, seed: int) -> None:
         browser.wait("$('busy').hidden")
         return browser.js("$('compared').textContent")
 
-    text = (ROOT / "fixtures" / "corpus.txt").read_text(encoding="utf-8")[:3000]
+    text = CORPUS[:3000]
     words = bpe.words_of(text)
     merges = bpe.train_by_definition(words, 40)
     equal("one equal merge", paste(text, merges[:1]), "The only merge is the same.")
@@ -655,9 +651,8 @@ def check_links(browser: Browser, seed: int) -> None:
         browser.wait(f"address.includes('preset={preset}&round=2&') && language === '{language}'")
         title = "$('presets').querySelector('[aria-pressed=true]').textContent"
         browser.expect(f"round of {preset}", "[round, language]", [2, language])
-        browser.expect(f"text of {preset}", f"$('text').value === PRESETS['{preset}'].text", True)
-        browser.expect(f"look at {preset}", f"$('look').textContent === say.look['{preset}']", True)
-        browser.expect(f"title of {preset}", f"{title} === say.presets['{preset}']", True)
+        shown = f"[$('text').value, $('look').textContent, {title}]"
+        browser.expect(f"{preset}", shown, browser.js(f"[PRESETS['{preset}'].text, say.look['{preset}'], say.presets['{preset}']]"))
     browser.type(text="天" * 2000)
     browser.wait("location.hash === ''")
     said = browser.js("$('copied').textContent + $('copy').ariaDisabled")
@@ -735,12 +730,9 @@ def check_keyboard(browser: Browser, _: int) -> None:
         in_fold.append(browser.js(here))
     equal("in the fold", in_fold, ["text", "pattern", "special"])
     browser.js("$('next').focus()")
-    browser.press("Enter", " ", "ArrowRight")
-    browser.expect("rounds by keys", "round", 3)
-    browser.press("ArrowLeft")
-    browser.expect("rounds by keys", "round", 2)
-    browser.press("End", "Home", "ArrowRight")
-    browser.expect("rounds by keys", "round", 1)
+    for keys, expected in ((["Enter", " ", "ArrowRight"], 3), (["ArrowLeft"], 2), (["End", "Home", "ArrowRight"], 1)):
+        browser.press(*keys)
+        browser.expect("rounds by keys", "round", expected)
     browser.js("$('colored').children[0].focus()")
     browser.press("ArrowRight", "Enter", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft", "Enter")
     ids = browser.js("texts($('colored'), '.id').slice(1, 4).join(' ')")

@@ -310,10 +310,13 @@ def rest_with(processor, first=256):
     return {"post_processor": processor, "padding": padding}
 
 
+STEPS = "NFC", "qwen2"
+
+
 def with_processor(processor):
     vocab = dict(enumerate([*bpe.BYTES, b"<s>", b"</s>", b"<r>", b"ab", b"cd", b"abcd"]))
     merges = (b"a", b"b"), (b"c", b"d"), (b"ab", b"cd")
-    return Tokenizer(vocab, merges, ["<s>", "</s>", "<r>"], kept=["<r>"], normalized=["</s>"], rest=rest_with(processor))
+    return Tokenizer(vocab, merges, ["<s>", "</s>", "<r>"], STEPS, ["<r>"], ["</s>"], rest_with(processor), ignore_merges=True)
 
 
 def ids_in_tokenizers(tokenizer, folder, texts):
@@ -361,9 +364,21 @@ def test_more_special_tokens_get_the_next_ids_and_the_rest_stays(tmp_path, proce
     old = with_processor(processor)
     new = old.with_special_tokens(["<|user|>", "<|system|>"])
     assert new.special_ids == {**old.special_ids, "<|user|>": 262, "<|system|>": 263}
-    assert new.settings() == old.settings() and new.merges == old.merges
+    assert new.settings() == old.settings() and new.merges == old.merges and new.pattern == old.pattern
+    assert new.encode("<r>abcd<|user|>") == [258, 261, 262]
+    assert new.decode([258, 261, 262], skip_special_tokens=True) == "<r>abcd"
     old_ids, _ = ids_in_tokenizers(old, tmp_path / "old", ["abcd", "x"])
     assert ids_in_tokenizers(new, tmp_path / "new", ["abcd", "x"])[0] == old_ids
+    loaded = Tokenizer.load(tmp_path / "new")
+    assert (loaded.options, loaded.settings()) == (new.options, new.settings())
+
+
+def test_special_tokens_that_can_not_be_added_are_errors(tmp_path):
+    old = Tokenizer(dict(enumerate(bpe.BYTES)), [], ["<n>"], "qwen2", normalized=["<n>"])
+    with pytest.raises(ValueError, match="duplicate special token"):
+        old.with_special_tokens(["<n>"])
+    with pytest.raises(ValueError, match="can't be saved, .* the added token '<n>' overlaps another"):
+        old.with_special_tokens(["n><m"]).save(tmp_path)  # tokenizers would look for n><m first
 
 
 # --- pruning ---------------------------------------------------------------------------------------------------------
@@ -468,7 +483,7 @@ def test_templates_have_the_new_ids(tmp_path, kind):
     moved = {token_id + 4: token for token_id, token in old.vocab.items()} | dict(enumerate([b"qr", b"st", b"uv", b"wx"]))
     rest = rest_with(processors(260)[kind], 260)
     merges = (*old.merges, (b"q", b"r"), (b"s", b"t"), (b"u", b"v"), (b"w", b"x"))
-    larger = Tokenizer(moved, merges, old.special_tokens, kept=["<r>"], normalized=["</s>"], rest=rest)
+    larger = Tokenizer(moved, merges, old.special_tokens, STEPS, ["<r>"], ["</s>"], rest, ignore_merges=True)
     new = larger.prune(len(old), texts=["abcd abcd"])
     assert (new.vocab, new.settings()) == (old.vocab, old.settings())
     assert ids_in_tokenizers(new, tmp_path / "a", ["abcd"])[0] == ids_in_tokenizers(old, tmp_path / "b", ["abcd"])[0]

@@ -108,7 +108,7 @@ def random_model(rng):
     if rng.random() < 0.3:  # some merges go, and their tokens stay
         merges = [pair for pair in merges if rng.random() < 0.8]
     if kind == "all splits":
-        merges = [(t[:i], t[i:]) for t in sorted(tokens, key=lambda t: rng.random()) for i in range(1, len(t)) if {t[:i], t[i:]} <= tokens]
+        merges = [(t[:i], t[i:]) for t in rng.sample(sorted(tokens), len(tokens)) for i in range(1, len(t)) if {t[:i], t[i:]} <= tokens]
     elif kind != "trained" or rng.random() < 0.2:
         rng.shuffle(merges)
     made = set(map(b"".join, merges))
@@ -117,7 +117,7 @@ def random_model(rng):
     if form in steps.NORMAL_FORMS and specials and rng.random() < 0.3:
         normalized = specials[:1]
     numbers = rng.sample(range(3 * len(tokens)), len(tokens)) if rng.random() < 0.5 else range(len(tokens))
-    ordered = sorted(tokens, key=lambda token: (len(token), token)) if rng.random() < 0.5 else list(tokens)
+    ordered = sorted(tokens, key=lambda token: (len(token), token)) if rng.random() < 0.5 else rng.sample(sorted(tokens), len(tokens))
     settings = {"kept": specials[-1:], "normalized": normalized, "ignore_merges": rng.random() < 0.3}
     vocab = dict(zip(numbers, ordered))
     return Tokenizer(vocab, tuple(merges), specials, pattern, **settings), letters

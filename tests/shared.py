@@ -93,9 +93,9 @@ def cut(monkeypatch):
     return call
 
 
-def words_in(text, special_tokens=(), pattern="gpt2"):
+def words_in(text, special_tokens=(), pattern="gpt2", **options):
     """{word: count} for text, with words as str."""
-    counts = bpe_more.count_words(None, list(special_tokens), texts=[text], pattern=pattern)
+    counts = bpe_more.count_words(None, list(special_tokens), texts=[text], pattern=pattern, **options)
     return {word.decode(): count for word, count in counts.items()}
 
 

@@ -19,13 +19,12 @@ import pytest
 import regex
 
 import bpe
-import bpe_more
 import build_ffi
 from bpe_more import choices, training
 from bpe_more.corpus import counting, reading
 from bpe_more.patterns import automaton, machine, steps
 from bpe_more.tokenizer import Tokenizer
-from shared import FORMS, KNOWN, NOT_IN_C, C, edit, one_line, only_c, only_python, read_ids, summary, trained, words_in
+from shared import FORMS, KNOWN, NOT_IN_C, C, edit, one_line, only_c, read_ids, summary, trained, words_in
 from test_bpe import (
     CORPUS,
     END,
@@ -40,6 +39,8 @@ from test_bpe import (
     with_merges,
     words_of_the_fixture,
 )
+
+pytestmark = only_c
 
 # --- scanning --------------------------------------------------------------------------------------------------------
 
@@ -80,18 +81,17 @@ CUSTOM_WORDS = [
 
 
 @pytest.mark.parametrize("pattern, text, words", CUSTOM_WORDS)
-def test_the_words_of_custom_patterns(engine, pattern, text, words):
+def test_the_words_of_custom_patterns(pattern, text, words):
     version = "(?V0)" if pattern.startswith("[[a]") else "(?V1)"
     assert naive_split(text, version + pattern) == words.split("|")
     longer = text + " y" * 50 + text
-    for each in (text, longer, longer + "é字" * 40 + text):
-        assert words_in(each, pattern=pattern) == Counter(naive_split(each, version + pattern))
+    for each, engine in itertools.product((text, longer, longer + "é字" * 40 + text), ("auto", "python")):
+        assert words_in(each, pattern=pattern, engine=engine) == Counter(naive_split(each, version + pattern))
 
 
 OTHER_MODELS = ["Mistral", "Qwen 3.5", "StarCoder and SmolLM"]  # in docs/compatibility.md
 
 
-@only_c
 @pytest.mark.parametrize("number", range(len(OTHER_MODELS)), ids=OTHER_MODELS)
 def test_expressions_of_other_models_have_the_words_of_their_own_steps(number):
     tokenizers, rng = need("tokenizers"), random.Random(number)
@@ -110,7 +110,6 @@ def test_expressions_of_other_models_have_the_words_of_their_own_steps(number):
         assert words_in(text, pattern=pattern) == Counter(expected), text
 
 
-@only_c
 @pytest.mark.parametrize("pattern, why", [
     (r"(a)b", r"\("), (r"(?<=a)b", r"\(\?<="), (r"(?P<x>a)", r"\(\?"), (r"\ba|a", r"\\b"), (r"^a|a", r"\^"), (r"a$|a", r"\$"),
     (r"(a)\1", r"\("), (r"(?>a|ab)", r"\(\?>"), (r"(?i)a", r"\(\?"), (r"[[a]", r"\[ in a set"), (r"a{٢}|.", r"\{"),
@@ -124,7 +123,6 @@ def test_what_c_does_not_scan_is_named(pattern, why):
     assert words_in("aab b", pattern=pattern) == Counter(naive_split("aab b", pattern))
 
 
-@only_c
 @pytest.mark.parametrize("pattern", [
     "".join(f"[a-{chr(98 + n % 24)}]?" for n in range(100)) + "z", "a?" * 300 + "z", "a{1,490}", ("a{1,490}", r"[ab]{1,490}|."),
     "|".join(rf"[\p{{L}}{chr(0x2190 + n)}]" for n in range(500)), ("a{1,490}",) * 3 + ("[ab]{1,490}|.",) * 3, ("[!-/:-~]", "llama3"),
@@ -139,7 +137,6 @@ def test_a_pattern_is_compiled_or_left_to_python_in_a_second(pattern):
     assert len(why) < 100
 
 
-@only_c
 def test_engine_c_is_an_error_that_says_what_c_lacks():
     for call in (training.count_words, functools.partial(training.train_bpe, vocab_size=257)):
         with pytest.raises(ValueError, match=r"engine 'c' can't be used: C scans no pattern with \(; "):
@@ -155,7 +152,6 @@ DEEPSEEK = (
 )  # fmt: skip
 
 
-@only_c
 @pytest.mark.parametrize("pattern", [("NFC", *DEEPSEEK), ("NFKC", "qwen2"), ("NFC", r"\w+"), DEEPSEEK])
 @pytest.mark.parametrize("special_tokens", [[], [END, "<end>"], ["TM", "12"], ["é"]])
 def test_steps_and_normal_forms_are_counted_in_c_with_python_s_counts(tmp_path, cut, pattern, special_tokens):
@@ -178,7 +174,6 @@ def test_steps_and_normal_forms_are_counted_in_c_with_python_s_counts(tmp_path, 
     assert n_slices > 50
 
 
-@only_c
 def test_the_automaton_proves_that_words_end_where_text_is_cut():
     """For all characters: no two that WORD_END matches are of classes between which the automaton may not be cut."""
     everything = "".join(map(chr, range(0x110000)))
@@ -192,7 +187,6 @@ def test_the_automaton_proves_that_words_end_where_text_is_cut():
         assert len(pairs) < (max(classes) + 1) ** 2 / 2  # it proves not everything
 
 
-@only_c
 def test_other_character_classes_give_a_warning_and_are_counted_with_regex(monkeypatch):
     expected = words_of_the_fixture()
     monkeypatch.setattr(regex, "__version__", "0.0")
@@ -207,7 +201,6 @@ def test_other_character_classes_give_a_warning_and_are_counted_with_regex(monke
     assert training.count_words(CORPUS, [END]) == expected
 
 
-@only_c
 def test_a_named_pattern_that_is_new_or_changed_since_the_build_has_its_own_words(program):
     """An engine that looked up tables by name would count the words of the old expression, without an error."""
     new = b'PATTERNS["new"] = PATTERNS["qwen2"] = r"[ab]|\\w+|\\W"\n\n# GPT-2\'s pattern as it was published'
@@ -246,7 +239,6 @@ def program(words_txt):
 TRAIN = ["-m", "bpe_more", "words.txt", "300"]
 
 
-@only_c
 def test_the_summary_says_why_a_library_cannot_be_used_or_warns_that_it_is_old(program):
     no_cffi = "import sys; sys.modules['_cffi_backend'] = None; import bpe_more; sys.exit(bpe_more.main(sys.argv[1:]))"
     assert "built, but cffi is missing: pip install cffi" in program("-c", no_cffi, *TRAIN[2:])
@@ -264,7 +256,6 @@ def test_the_summary_says_why_a_library_cannot_be_used_or_warns_that_it_is_old(p
     assert "not built: python build_ffi.py" in summary(program(*TRAIN))["engine"]
 
 
-@only_c
 def test_a_stray_module_does_not_stop_the_import_and_does_not_run(program):
     program.library.unlink(missing_ok=True)
     Path("bpe_fast.c").unlink()
@@ -274,7 +265,6 @@ def test_a_stray_module_does_not_stop_the_import_and_does_not_run(program):
         assert not os.path.exists("ran")
 
 
-@only_c
 def test_a_build_that_fails_says_why_in_one_line(program):
     environment = {**os.environ, "CC": "no-such-compiler"}
     result = subprocess.run([sys.executable, ROOT / "build_ffi.py"], env=environment, capture_output=True, timeout=60)
@@ -288,20 +278,6 @@ def test_a_build_that_fails_says_why_in_one_line(program):
 # --- the merge loop alone, and with bpe_more -------------------------------------------------------------------------
 
 
-@only_python
-def test_the_folder_has_the_version_of_bpe_or_says_so_when_a_public_name_is_used(tmp_path):
-    """A bpe.py of another version, as an assignment's folder may have one, would fail later, and somewhere else."""
-    assert bpe.__version__ == bpe_more.__version__
-    path, environment = tmp_path / "bpe.py", {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    for text, found in (((ROOT / "bpe.py").read_text("utf-8").replace(bpe.__version__, "0.8.0"), "0.8.0"), ("", "without a version")):
-        path.write_text(text, encoding="utf-8")
-        expected = f"ImportError: bpe_more {bpe_more.__version__} needs bpe.py {bpe_more.__version__}, but `import bpe` finds {found}: {path}"
-        for arguments in (["-c", "import bpe_more; bpe_more.train_bpe"], ["-c", "from bpe_more import Tokenizer"], ["-m", "bpe_more", "--version"]):
-            result = subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
-            assert result.returncode == 1 and result.stderr.splitlines()[-1] == expected, (arguments, result.stderr)
-
-
-@only_c
 def test_the_merge_loop_alone_learns_what_python_learns():
     alone, rng = build_ffi.Engine(types.SimpleNamespace(ffi=C.ffi, lib=C.lib), "C only learns"), random.Random(6)
     for _ in range(100):
@@ -326,7 +302,6 @@ def six(tmp_path_factory):
     return folder
 
 
-@only_c
 def test_six_files_alone_build_the_merge_loop_and_learn_with_it(six):
     script = f"import bpe; bpe.learn_merges = None; print(len(bpe.train_bpe({str(CORPUS)!r}, 500, [{END!r}], engine='c')[1]))"
     result = subprocess.run([sys.executable, "-c", script], cwd=six, capture_output=True, text=True)
@@ -345,7 +320,6 @@ STATES = {  # which files there are, the library's too, and why the engine isn't
 }  # fmt: skip
 
 
-@only_c
 @pytest.mark.parametrize("state", STATES)
 def test_every_state_has_the_same_model_and_ids_and_says_what_is_missing(tmp_path, six, part, state):
     files, library, why = STATES[state]
@@ -361,7 +335,6 @@ def test_every_state_has_the_same_model_and_ids_and_says_what_is_missing(tmp_pat
     assert (tokenizer.vocab, tokenizer.merges) == (vocab, merges) and read_ids(tmp_path / "ids.npy") == ("u2", ids)
 
 
-@only_c
 def test_everything_inside_another_package_learns_in_c(tmp_path):
     """Files of bpe_more import build_ffi by name, and there it has another one."""
     package = tmp_path / "course"
@@ -376,7 +349,6 @@ def test_everything_inside_another_package_learns_in_c(tmp_path):
 # --- what it cannot do -----------------------------------------------------------------------------------------------
 
 
-@only_c
 def test_an_engine_without_memory_raises_and_works_again_afterwards(monkeypatch):
     """A failed allocation leaves no NULL handle that the next call would use."""
     tokenizer = Tokenizer(with_merges([]), [])
@@ -392,7 +364,6 @@ def test_an_engine_without_memory_raises_and_works_again_afterwards(monkeypatch)
     assert training.count_words(None, [], texts=["ab"]) == {b"ab": 1} and tokenizer.encode("ab") == [97, 98]
 
 
-@only_c
 def test_a_block_that_another_thread_takes_first_is_no_error():
     class TakenInBetween(list):
         def __bool__(self):
@@ -404,7 +375,6 @@ def test_a_block_that_another_thread_takes_first_is_no_error():
     assert encoder.list_of([(6, ids.tobytes())], 6) == [1, 2, 3]
 
 
-@only_c
 def test_tables_of_several_threads_are_merged_once():
     """If that fails, because they have 2**63 bytes of words together, the tables are not used again."""
     words, failing, *others = (choices.find_engine()[0].words([], "gpt2") for _ in range(4))
@@ -423,7 +393,6 @@ def test_tables_of_several_threads_are_merged_once():
             use()
 
 
-@only_c
 def test_the_summary_names_the_engine_that_encoded(main, monkeypatch):
     vocab, merges = trained(300)
     Tokenizer(vocab, merges, [END]).save("model")
@@ -439,7 +408,6 @@ def test_the_summary_names_the_engine_that_encoded(main, monkeypatch):
     assert summary(encoded)["engine"] == "Python (C can't hold this vocabulary)" and read_ids("ids.npy")[1] == ids
 
 
-@only_c
 def test_a_pattern_that_c_does_not_have_is_scanned_in_python_and_learned_in_c():
     options = choices.Options(pattern=NOT_IN_C)
     assert choices.scanning_engine(options) is None and choices.engine_for(options) is not None

@@ -54,6 +54,7 @@ from test_bpe import (  # noqa: F401 (fixtures)
 
 # isort: split
 import bpe
+import bpe_more
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* single token")
 is_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -575,3 +576,15 @@ def test_a_module_that_another_one_replaced_counts_alone():
         assert first.count_words(CORPUS, workers=2, engine="python") == bpe.count_words(CORPUS, workers=1)
     finally:
         del sys.modules["bpe_twice"]
+
+
+def test_the_folder_has_the_version_of_bpe_or_says_so_when_a_public_name_is_used(tmp_path):
+    """A bpe.py of another version, as an assignment's folder may have one, would fail later, and somewhere else."""
+    assert bpe.__version__ == bpe_more.__version__
+    path, environment = tmp_path / "bpe.py", {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    for text, found in (((ROOT / "bpe.py").read_text("utf-8").replace(bpe.__version__, "0.8.0"), "0.8.0"), ("", "without a version")):
+        path.write_text(text, encoding="utf-8")
+        expected = f"ImportError: bpe_more {bpe_more.__version__} needs bpe.py {bpe_more.__version__}, but `import bpe` finds {found}: {path}"
+        for arguments in (["-c", "import bpe_more; bpe_more.train_bpe"], ["-c", "from bpe_more import Tokenizer"], ["-m", "bpe_more", "--version"]):
+            result = subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
+            assert result.returncode == 1 and result.stderr.splitlines()[-1] == expected, (arguments, result.stderr)

@@ -29,8 +29,8 @@ def corpora():
     """{name: text} of several kinds; larger ones, of real text, if they are at hand."""
     rng = random.Random(5)
     texts = {
-        "fixture": FIXTURE[:5000],
-        "scripts": PART[:5000],
+        "fixture": FIXTURE[:4000],
+        "scripts": PART[:4000],
         "random": random_text(rng, [*TRICKY, "the", " the", END, "<a>", "b>"], 2_500),
         "letters": "ab" * 1_000 + " " + "c" * 1_000,
         "lines": "\r\n".join(random_text(rng, "low er", 30) for _ in range(150)),

@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 import regex
 
-from shared import load_elsewhere, on_a_terminal
+from shared import load_elsewhere, on_a_terminal, wait_for
 from test_bpe import (  # noqa: F401 (fixtures)
     CORPUS,
     END,
@@ -169,11 +169,8 @@ def is_alive(process):
 
 
 def assert_ended(children):
-    for _ in range(100):
-        if not any(map(is_alive, children)):
-            return
-        time.sleep(0.02)
-    raise AssertionError("a worker lives on")
+    wait_for(lambda: not any(map(is_alive, children)), seconds=2)
+    assert not any(map(is_alive, children))
 
 
 @is_linux

@@ -400,9 +400,7 @@ def test_a_name_that_ends_in_bin_gives_the_ids_alone(main, error):
     larger.save("bpeModel")
     before = sorted(os.listdir())
     told = error("words.txt", "--encode", "large.bin")
-    assert told == (
-        "error: a .bin file has ids up to 65,535, but this vocabulary has ids up to 65,536; use a name that ends in .npy"
-    )
+    assert "a .bin file has ids up to 65,535, but this vocabulary has ids up to 65,536; use a name that ends in .npy" in told
     for name in ("ids", "ids.txt", "ids.bin.gz", "", ".npz"):
         told = error("words.txt", "--encode", name)
         assert regex.search(r"must end in \.npy .* or \.bin .*, not " + repr(name), told)

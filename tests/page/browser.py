@@ -477,11 +477,8 @@ def check_decoding(browser: Browser, seed: int) -> None:
         tokens = tuple(tokenizer.vocab[token_id] for token_id in ids)
         expected = [boxes(tokens), f"Bytes: {data.hex(' ')}", f"Text: {text}"]
         browser.expect(f"decoding {ids}", "[boxes($('decoded').firstChild), ...texts($('decoded'), 'pre')]", expected)
-    for wrong, message in (
-        ("1 2 999", "unknown token id 999 at index 2"),
-        ("-1", "unknown token id -1 at index 0"),
-        ("7, x", "unknown token id x at index 1"),
-    ):
+    for wrong, bad, index in (("1 2 999", 999, 2), ("-1", -1, 0), ("7, x", "x", 1)):
+        message = f"unknown token id {bad} at index {index}"
         browser.enter("ids", wrong)
         browser.expect(wrong, "[$('ids-error').textContent, $('decoded').textContent]", [message, ""])
     ids = tokenizer.encode("今天<|endoftext|>很蓝")

@@ -173,12 +173,6 @@ def test_a_model_of_another_program_keeps_its_settings(tmp_path):
     assert (again.vocab, again.merges, again.settings()) == (new.vocab, new.merges, new.settings())
 
 
-def test_beyond_two_to_the_sixteen_ids_arrays_have_32_bits():
-    old = Tokenizer({**dict(enumerate(bpe.BYTES)), 2**16 - 2: b"xy"}, [(b"x", b"y")])
-    assert old.id_bytes == 2 and old.extend(texts=["aabb"], n_tokens=1).id_bytes == 2
-    assert old.extend(texts=["aabb"], n_tokens=2).id_bytes == 4
-
-
 # --- sources ---------------------------------------------------------------------------------------------------------
 
 

@@ -8,10 +8,6 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parents[1]
 PACKAGE, PAGE = HERE / "bpe_more", HERE / "docs" / "design.md"
 BEGIN, END = "<!-- tests/imports.py writes this -->\n```text\n", "```\n"
-LEVELS = [  # rooms may import those of later levels
-    ["command"], ["cluster", "explain"], ["tokenizer"], ["training"], ["corpus", "formats"], ["choices"], ["engine"],
-    ["patterns", "outputs", "workers"], ["errors"],
-]  # fmt: skip
 
 
 def files():

@@ -11,14 +11,13 @@ import sys
 import time
 import unicodedata
 import warnings
-from collections import Counter
 from pathlib import Path
 
 import pytest
 import regex
 
 # this module first: it looks for the C engine, or builds one, before bpe is imported
-from test_bpe import BUILD_ERRORS, CORPUS, END, ROOT, TEXTBOOK, WHY_NO_C, C, need, number_counts
+from test_bpe import BUILD_ERRORS, CORPUS, END, ROOT, TEXTBOOK, WHY_NO_C, C, need
 
 # isort: split
 import bpe
@@ -94,9 +93,9 @@ def cut(monkeypatch):
     return call
 
 
-def words_in(text, special_tokens=(), pattern="gpt2"):
+def words_in(text, special_tokens=(), pattern="gpt2", **options):
     """{word: count} for text, with words as str."""
-    counts = bpe_more.count_words(None, list(special_tokens), texts=[text], pattern=pattern)
+    counts = bpe_more.count_words(None, list(special_tokens), texts=[text], pattern=pattern, **options)
     return {word.decode(): count for word, count in counts.items()}
 
 
@@ -144,11 +143,6 @@ def main(words_txt, monkeypatch):
         return status, output.getvalue(), errors.getvalue()
 
     return call
-
-
-def naive_counts(words):
-    """How often each pair of neighbors occurs."""
-    return Counter(number_counts(words.items()))
 
 
 BAD_UTF8 = [

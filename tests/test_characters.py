@@ -10,6 +10,8 @@ import bpe
 from shared import only_python
 from test_bpe import END, FIXTURE, WIDE, naive_merge, naive_train, need, random_text
 
+pytestmark = only_python
+
 
 def naive_characters(words, merges_wanted):
     """The merges of {word: count}, by the oracle."""
@@ -17,7 +19,6 @@ def naive_characters(words, merges_wanted):
     return [(left.decode(), right.decode()) for left, right in naive_train(spelled, 256 + merges_wanted)[1]]
 
 
-@only_python
 @pytest.mark.parametrize("seed", range(16))
 def test_merges_of_characters_are_those_of_the_oracle(seed):
     rng = random.Random(seed)
@@ -35,7 +36,6 @@ def test_merges_of_characters_are_those_of_the_oracle(seed):
     assert bpe.segment(text, merges) == expected
 
 
-@only_python
 def test_words_on_characters_are_between_spaces_and_line_endings():
     words = ["low", "lower", "new\ttoken", "a\rb", "x\u00a0y\v"]
     assert bpe.split_at_spaces("  low  lower\r\n\n \r new\ttoken a\rb\r \nx\u00a0y\v ") == words
@@ -46,7 +46,6 @@ def test_words_on_characters_are_between_spaces_and_line_endings():
         assert bpe.split_at_spaces(text) == expected, text
 
 
-@only_python
 @pytest.mark.parametrize("name", ["corpus.txt", "random"])
 def test_merges_and_segments_of_characters_are_those_of_subword_nmt(name):
     need("subword_nmt")
@@ -69,18 +68,13 @@ def test_merges_and_segments_of_characters_are_those_of_subword_nmt(name):
             assert bpe.segment("".join(lines[start : start + 50]), merges) == undone
 
 
-@only_python
-def test_bad_words_and_merges_of_characters_are_errors():
+def test_bad_words_counts_and_merges_of_characters_are_errors():
     with pytest.raises(ValueError, match=r"'a</w>b'"):
         bpe.learn_characters({"ab": 1, "a</w>b": 2}, 5)
     with pytest.raises(ValueError, match=r"'a</w>b'"):
         bpe.segment("x a</w>b", [("a", "b")])
     with pytest.raises(ValueError, match=r"'l', 'o'"):
         bpe.segment("low", [("l", "o"), ("lo", "w</w>"), ("l", "o")])
-
-
-@only_python
-def test_counts_that_are_negative_or_no_integers_are_errors():
     with pytest.raises(ValueError, match="counts must not be negative: 'low' has -2"):
         bpe.learn_characters({"low": -2}, 3)
     with pytest.raises(TypeError):

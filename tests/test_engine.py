@@ -2,9 +2,7 @@
 
 import array
 import concurrent.futures
-import contextlib
 import functools
-import importlib.util
 import itertools
 import os
 import random
@@ -21,13 +19,12 @@ import pytest
 import regex
 
 import bpe
-import bpe_more
 import build_ffi
 from bpe_more import choices, training
 from bpe_more.corpus import counting, reading
 from bpe_more.patterns import automaton, machine, steps
-from bpe_more.tokenizer import Tokenizer, encoders
-from shared import FORMS, KNOWN, NOT_IN_C, C, edit, one_line, only_c, only_python, read_ids, summary, trained, words_in
+from bpe_more.tokenizer import Tokenizer
+from shared import FORMS, KNOWN, NOT_IN_C, C, edit, one_line, only_c, read_ids, summary, trained, words_in
 from test_bpe import (
     CORPUS,
     END,
@@ -36,13 +33,14 @@ from test_bpe import (
     ROOT,
     TRICKY,
     copy_sources,
-    naive_encoder,
     naive_split,
     need,
     random_text,
     with_merges,
     words_of_the_fixture,
 )
+
+pytestmark = only_c
 
 # --- scanning --------------------------------------------------------------------------------------------------------
 
@@ -83,18 +81,17 @@ CUSTOM_WORDS = [
 
 
 @pytest.mark.parametrize("pattern, text, words", CUSTOM_WORDS)
-def test_the_words_of_custom_patterns(engine, pattern, text, words):
+def test_the_words_of_custom_patterns(pattern, text, words):
     version = "(?V0)" if pattern.startswith("[[a]") else "(?V1)"
     assert naive_split(text, version + pattern) == words.split("|")
     longer = text + " y" * 50 + text
-    for each in (text, longer, longer + "é字" * 40 + text):
-        assert words_in(each, pattern=pattern) == Counter(naive_split(each, version + pattern))
+    for each, engine in itertools.product((text, longer, longer + "é字" * 40 + text), ("auto", "python")):
+        assert words_in(each, pattern=pattern, engine=engine) == Counter(naive_split(each, version + pattern))
 
 
 OTHER_MODELS = ["Mistral", "Qwen 3.5", "StarCoder and SmolLM"]  # in docs/compatibility.md
 
 
-@only_c
 @pytest.mark.parametrize("number", range(len(OTHER_MODELS)), ids=OTHER_MODELS)
 def test_expressions_of_other_models_have_the_words_of_their_own_steps(number):
     tokenizers, rng = need("tokenizers"), random.Random(number)
@@ -113,7 +110,6 @@ def test_expressions_of_other_models_have_the_words_of_their_own_steps(number):
         assert words_in(text, pattern=pattern) == Counter(expected), text
 
 
-@only_c
 @pytest.mark.parametrize("pattern, why", [
     (r"(a)b", r"\("), (r"(?<=a)b", r"\(\?<="), (r"(?P<x>a)", r"\(\?"), (r"\ba|a", r"\\b"), (r"^a|a", r"\^"), (r"a$|a", r"\$"),
     (r"(a)\1", r"\("), (r"(?>a|ab)", r"\(\?>"), (r"(?i)a", r"\(\?"), (r"[[a]", r"\[ in a set"), (r"a{٢}|.", r"\{"),
@@ -127,15 +123,12 @@ def test_what_c_does_not_scan_is_named(pattern, why):
     assert words_in("aab b", pattern=pattern) == Counter(naive_split("aab b", pattern))
 
 
-@only_c
 @pytest.mark.parametrize("pattern", [
     "".join(f"[a-{chr(98 + n % 24)}]?" for n in range(100)) + "z", "a?" * 300 + "z", "a{1,490}", ("a{1,490}", r"[ab]{1,490}|."),
     "|".join(rf"[\p{{L}}{chr(0x2190 + n)}]" for n in range(500)), ("a{1,490}",) * 3 + ("[ab]{1,490}|.",) * 3, ("[!-/:-~]", "llama3"),
     "(?:" * 40 + "a|b" + ")*c" * 40, "|".join(f"[{'a' * n}b]" for n in range(1, 150)), "(?:[ab]{200}c?)+|.", "ab|" * 6000 + "c",
 ], ids=range(11))  # fmt: skip
 def test_a_pattern_is_compiled_or_left_to_python_in_a_second(pattern):
-    from bpe_more.patterns import automaton
-
     pattern = steps.check_pattern(pattern)
     automaton.automaton_of.cache_clear()
     start = time.process_time()
@@ -144,7 +137,6 @@ def test_a_pattern_is_compiled_or_left_to_python_in_a_second(pattern):
     assert len(why) < 100
 
 
-@only_c
 def test_engine_c_is_an_error_that_says_what_c_lacks():
     for call in (training.count_words, functools.partial(training.train_bpe, vocab_size=257)):
         with pytest.raises(ValueError, match=r"engine 'c' can't be used: C scans no pattern with \(; "):
@@ -160,7 +152,6 @@ DEEPSEEK = (
 )  # fmt: skip
 
 
-@only_c
 @pytest.mark.parametrize("pattern", [("NFC", *DEEPSEEK), ("NFKC", "qwen2"), ("NFC", r"\w+"), DEEPSEEK])
 @pytest.mark.parametrize("special_tokens", [[], [END, "<end>"], ["TM", "12"], ["é"]])
 def test_steps_and_normal_forms_are_counted_in_c_with_python_s_counts(tmp_path, cut, pattern, special_tokens):
@@ -183,7 +174,6 @@ def test_steps_and_normal_forms_are_counted_in_c_with_python_s_counts(tmp_path, 
     assert n_slices > 50
 
 
-@only_c
 def test_the_automaton_proves_that_words_end_where_text_is_cut():
     """For all characters: no two that WORD_END matches are of classes between which the automaton may not be cut."""
     everything = "".join(map(chr, range(0x110000)))
@@ -197,7 +187,6 @@ def test_the_automaton_proves_that_words_end_where_text_is_cut():
         assert len(pairs) < (max(classes) + 1) ** 2 / 2  # it proves not everything
 
 
-@only_c
 def test_other_character_classes_give_a_warning_and_are_counted_with_regex(monkeypatch):
     expected = words_of_the_fixture()
     monkeypatch.setattr(regex, "__version__", "0.0")
@@ -212,7 +201,6 @@ def test_other_character_classes_give_a_warning_and_are_counted_with_regex(monke
     assert training.count_words(CORPUS, [END]) == expected
 
 
-@only_c
 def test_a_named_pattern_that_is_new_or_changed_since_the_build_has_its_own_words(program):
     """An engine that looked up tables by name would count the words of the old expression, without an error."""
     new = b'PATTERNS["new"] = PATTERNS["qwen2"] = r"[ab]|\\w+|\\W"\n\n# GPT-2\'s pattern as it was published'
@@ -225,26 +213,32 @@ def test_a_named_pattern_that_is_new_or_changed_since_the_build_has_its_own_word
 # --- finding and building it -----------------------------------------------------------------------------------------
 
 
+SOURCES = "bpe.py", "build_ffi.py", "bpe_fast.c", "bpe_more"
+
+
+def copy_built(folder, *names, built=ROOT):
+    """Copy these sources, and the library of another folder."""
+    copy_sources(folder, *names)
+    for path in built.glob("_bpe_fast*"):
+        shutil.copy(path, folder)
+
+
 @pytest.fixture
 def program(words_txt):
     """program("-c", ...) runs Python in a folder with copies of the sources and the library."""
-    library = f"_bpe_fast{importlib.machinery.EXTENSION_SUFFIXES[0]}"
-    copy_sources(words_txt, "bpe.py", "build_ffi.py", "bpe_fast.c", "bpe_more")
-    with contextlib.suppress(FileNotFoundError):
-        shutil.copy(ROOT / library, words_txt)
+    copy_built(words_txt, *SOURCES)
 
     def call(*arguments):
         command = [sys.executable, *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, timeout=60).stderr
 
-    call.library = words_txt / library
+    call.library = next(words_txt.glob("_bpe_fast*"))
     return call
 
 
 TRAIN = ["-m", "bpe_more", "words.txt", "300"]
 
 
-@only_c
 def test_the_summary_says_why_a_library_cannot_be_used_or_warns_that_it_is_old(program):
     no_cffi = "import sys; sys.modules['_cffi_backend'] = None; import bpe_more; sys.exit(bpe_more.main(sys.argv[1:]))"
     assert "built, but cffi is missing: pip install cffi" in program("-c", no_cffi, *TRAIN[2:])
@@ -262,7 +256,6 @@ def test_the_summary_says_why_a_library_cannot_be_used_or_warns_that_it_is_old(p
     assert "not built: python build_ffi.py" in summary(program(*TRAIN))["engine"]
 
 
-@only_c
 def test_a_stray_module_does_not_stop_the_import_and_does_not_run(program):
     program.library.unlink(missing_ok=True)
     Path("bpe_fast.c").unlink()
@@ -272,7 +265,6 @@ def test_a_stray_module_does_not_stop_the_import_and_does_not_run(program):
         assert not os.path.exists("ran")
 
 
-@only_c
 def test_a_build_that_fails_says_why_in_one_line(program):
     environment = {**os.environ, "CC": "no-such-compiler"}
     result = subprocess.run([sys.executable, ROOT / "build_ffi.py"], env=environment, capture_output=True, timeout=60)
@@ -286,20 +278,6 @@ def test_a_build_that_fails_says_why_in_one_line(program):
 # --- the merge loop alone, and with bpe_more -------------------------------------------------------------------------
 
 
-@only_python
-def test_the_folder_has_the_version_of_bpe_or_says_so_when_a_public_name_is_used(tmp_path):
-    """A bpe.py of another version, as an assignment's folder may have one, would fail later, and somewhere else."""
-    assert bpe.__version__ == bpe_more.__version__
-    path, environment = tmp_path / "bpe.py", {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    for text, found in (((ROOT / "bpe.py").read_text("utf-8").replace(bpe.__version__, "0.8.0"), "0.8.0"), ("", "without a version")):
-        path.write_text(text, encoding="utf-8")
-        expected = f"ImportError: bpe_more {bpe_more.__version__} needs bpe.py {bpe_more.__version__}, but `import bpe` finds {found}: {path}"
-        for arguments in (["-c", "import bpe_more; bpe_more.train_bpe"], ["-c", "from bpe_more import Tokenizer"], ["-m", "bpe_more", "--version"]):
-            result = subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
-            assert result.returncode == 1 and result.stderr.splitlines()[-1] == expected, (arguments, result.stderr)
-
-
-@only_c
 def test_the_merge_loop_alone_learns_what_python_learns():
     alone, rng = build_ffi.Engine(types.SimpleNamespace(ffi=C.ffi, lib=C.lib), "C only learns"), random.Random(6)
     for _ in range(100):
@@ -318,15 +296,12 @@ def test_the_merge_loop_alone_learns_what_python_learns():
 def six(tmp_path_factory):
     """A folder with the six names of the top level, and nothing else, in which the engine is built."""
     folder = tmp_path_factory.mktemp("six")
-    for name in ("bpe.py", "bpe_fast.c", "build_ffi.py", "test_bpe.py", "README.md"):
-        shutil.copy(HERE / name, folder)
-    shutil.copytree(HERE / "fixtures", folder / "fixtures")
+    copy_sources(folder, "bpe.py", "bpe_fast.c", "build_ffi.py", "test_bpe.py", "README.md", "fixtures")
     result = subprocess.run([sys.executable, "build_ffi.py"], capture_output=True, text=True, cwd=folder)
     assert result.returncode == 0 and one_line(result.stdout.encode()).endswith("the merge loop alone, without bpe_more\n"), result
     return folder
 
 
-@only_c
 def test_six_files_alone_build_the_merge_loop_and_learn_with_it(six):
     script = f"import bpe; bpe.learn_merges = None; print(len(bpe.train_bpe({str(CORPUS)!r}, 500, [{END!r}], engine='c')[1]))"
     result = subprocess.run([sys.executable, "-c", script], cwd=six, capture_output=True, text=True)
@@ -345,18 +320,10 @@ STATES = {  # which files there are, the library's too, and why the engine isn't
 }  # fmt: skip
 
 
-@only_c
 @pytest.mark.parametrize("state", STATES)
 def test_every_state_has_the_same_model_and_ids_and_says_what_is_missing(tmp_path, six, part, state):
     files, library, why = STATES[state]
-    shutil.copy(ROOT / "bpe.py", tmp_path)
-    if "build_ffi.py" in files:
-        shutil.copy(ROOT / "build_ffi.py", tmp_path)
-    if "bpe_more" in files:
-        shutil.copytree(ROOT / "bpe_more", tmp_path / "bpe_more")
-    if library:
-        for path in {"six": six, "all": ROOT}[library].glob("_bpe_fast*"):
-            shutil.copy(path, tmp_path)
+    copy_built(tmp_path, "bpe.py", *files, built={"six": six, "all": ROOT, None: tmp_path}[library])
     vocab, merges = training.train_bpe(part, 400, [END])
     ids = Tokenizer(vocab, merges, [END]).encode(PART)
     more = f"import bpe; print(bpe.find_engine()[1]); bpe.Tokenizer.load('bpeModel').encode_files({str(part)!r}, 'ids.npy')"
@@ -368,14 +335,11 @@ def test_every_state_has_the_same_model_and_ids_and_says_what_is_missing(tmp_pat
     assert (tokenizer.vocab, tokenizer.merges) == (vocab, merges) and read_ids(tmp_path / "ids.npy") == ("u2", ids)
 
 
-@only_c
 def test_everything_inside_another_package_learns_in_c(tmp_path):
     """Files of bpe_more import build_ffi by name, and there it has another one."""
     package = tmp_path / "course"
     package.mkdir()
-    copy_sources(package, "bpe.py", "build_ffi.py", "bpe_fast.c", "bpe_more")
-    for path in ROOT.glob("_bpe_fast*"):
-        shutil.copy(path, package)
+    copy_built(package, *SOURCES)
     (tmp_path / "build_ffi.py").write_text("raise SystemError('another project')")
     script = "from course import bpe; print(len(bpe.train_bpe(texts=['low lower'], vocab_size=260, engine='c')[1]), bpe.find_engine()[1])"
     result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
@@ -385,7 +349,6 @@ def test_everything_inside_another_package_learns_in_c(tmp_path):
 # --- what it cannot do -----------------------------------------------------------------------------------------------
 
 
-@only_c
 def test_an_engine_without_memory_raises_and_works_again_afterwards(monkeypatch):
     """A failed allocation leaves no NULL handle that the next call would use."""
     tokenizer = Tokenizer(with_merges([]), [])
@@ -401,7 +364,6 @@ def test_an_engine_without_memory_raises_and_works_again_afterwards(monkeypatch)
     assert training.count_words(None, [], texts=["ab"]) == {b"ab": 1} and tokenizer.encode("ab") == [97, 98]
 
 
-@only_c
 def test_a_block_that_another_thread_takes_first_is_no_error():
     class TakenInBetween(list):
         def __bool__(self):
@@ -413,7 +375,6 @@ def test_a_block_that_another_thread_takes_first_is_no_error():
     assert encoder.list_of([(6, ids.tobytes())], 6) == [1, 2, 3]
 
 
-@only_c
 def test_tables_of_several_threads_are_merged_once():
     """If that fails, because they have 2**63 bytes of words together, the tables are not used again."""
     words, failing, *others = (choices.find_engine()[0].words([], "gpt2") for _ in range(4))
@@ -432,8 +393,7 @@ def test_tables_of_several_threads_are_merged_once():
             use()
 
 
-@only_c
-def test_the_summary_names_the_engine_that_encoded(main):
+def test_the_summary_names_the_engine_that_encoded(main, monkeypatch):
     vocab, merges = trained(300)
     Tokenizer(vocab, merges, [END]).save("model")
     Tokenizer(vocab, merges, [END], NOT_IN_C).save("custom")
@@ -442,36 +402,13 @@ def test_the_summary_names_the_engine_that_encoded(main):
         (["--model", "custom"], "Python (C scans no pattern with ()"),
     ):  # fmt: skip
         assert summary(main("words.txt", "--encode", "ids.npy", *options)[2])["engine"] == engine
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(choices.find_engine()[0], "encoder", lambda tokenizer: None)
-        encoded = main("words.txt", "--encode", "ids.npy", "--model", "model")[2]
-    assert summary(encoded)["engine"] == "Python (C can't hold this vocabulary)"
-
-
-@only_c
-def test_a_vocabulary_that_c_cannot_hold_is_encoded_in_python(monkeypatch):
+    ids = Tokenizer.load("model").encode(Path("words.txt").read_text())
     monkeypatch.setattr(choices.find_engine()[0], "encoder", lambda tokenizer: None)  # as for 2**21 tokens or more
-    tokenizer = Tokenizer(with_merges([(b"a", b"b")]), [(b"a", b"b")])
-    assert isinstance(tokenizer.encoder, encoders.Encoder) and tokenizer.encode("cab") == [99, 256]
+    encoded = main("words.txt", "--encode", "ids.npy", "--model", "model")[2]
+    assert summary(encoded)["engine"] == "Python (C can't hold this vocabulary)" and read_ids("ids.npy")[1] == ids
 
 
-@only_c
 def test_a_pattern_that_c_does_not_have_is_scanned_in_python_and_learned_in_c():
     options = choices.Options(pattern=NOT_IN_C)
     assert choices.scanning_engine(options) is None and choices.engine_for(options) is not None
     assert choices.find_engine()[0].pattern(NOT_IN_C)[1] == "("
-
-
-def test_both_encoders_have_the_same_methods():
-    tokenizer = Tokenizer(*trained(600), [END])
-    utf8 = f"The ferry was late. 字{END}".encode()
-    ids = naive_encoder(*trained(600), [END])(utf8.decode())
-    for encoder in (tokenizer.encoder, encoders.Encoder(tokenizer)):
-        assert encoder.encode_utf8(utf8) == ids
-        for kind, code in (("u2", "H"), ("u4", "I")):
-            for texts in ([], [utf8], [utf8 * 50, b"", utf8]):
-                parts = [ids * (len(text) // len(utf8)) for text in texts]
-                assert encoder.encode_texts(texts) == parts
-                data, ends = encoder.encode_texts(texts, kind)
-                assert array.array(code, data).tolist() == list(itertools.chain(*parts))
-                assert list(ends) == list(itertools.accumulate(map(len, parts)))

@@ -13,8 +13,9 @@ from bpe_more.tokenizer import Tokenizer
 from shared import only_python, trained
 from test_bpe import CORPUS, END, FIXTURES
 
+pytestmark = only_python
 
-@only_python
+
 def test_train_bpe_describes_each_option(words_txt):
     described = set(regex.findall(r"(?m)^ *(\w+)   ", training.train_bpe.__doc__))
     assert described == set(inspect.signature(training.train_bpe).parameters)
@@ -57,7 +58,6 @@ BAD_ARGUMENTS = [  # of train_bpe; what the error says, or what it says in bpe a
 ONLY_MORE = {"min_frequency", "min_word_count", "errors"}
 
 
-@only_python
 @pytest.mark.parametrize("module", [bpe, bpe_more])
 @pytest.mark.parametrize("arguments, text", BAD_ARGUMENTS)
 def test_bad_arguments_are_errors_that_show_them_before_the_work(monkeypatch, module, arguments, text):
@@ -88,7 +88,6 @@ PASSED_ON = {  # call -> what it works on; its options, with values that aren't 
 }
 
 
-@only_python
 @pytest.mark.parametrize("name", PASSED_ON)
 def test_each_option_of_each_call_arrives(words_txt, monkeypatch, name):
     """A call that forgets to pass an option on would work, with its default."""
@@ -110,15 +109,3 @@ def test_each_option_of_each_call_arrives(words_txt, monkeypatch, name):
     assert arrived[0].special_tokens.are_text == ("end" in options)  # with `end`, they are plain text
     if name == "Tokenizer.train":
         assert (arrived[-1].pattern, arrived[-1].special_tokens) == ("o200k", ("<x>",))  # of the new tokenizer
-
-
-@only_python
-@pytest.mark.parametrize(("name", "unknown"), [
-    ("count_words", "vocab_size"), ("count_words", "min_word_count"), ("train_from_counts", "pattern"),
-    ("train_from_counts", "errors"), ("train_from_counts", "workers"), ("train_bpe", "executor"),
-    ("Tokenizer.train", "patern"), ("Tokenizer.encode_files", "pattern"), ("Tokenizer.encode_files", "min_frequency"),
-    ("Tokenizer.encode_batch", "engine"),
-])  # fmt: skip
-def test_an_option_that_has_no_effect_on_a_call_is_an_error(name, unknown):
-    with pytest.raises(TypeError, match=rf"{name.split('.')[-1]}\(\) got an unexpected keyword argument '{unknown}'"):
-        functools.reduce(getattr, name.split("."), bpe_more)(**{unknown: 1})

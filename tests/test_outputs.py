@@ -22,6 +22,8 @@ from bpe_more.tokenizer import Tokenizer
 from shared import MODELS, model_in, only_python, read_ids, train_and_save, trained
 from test_bpe import END, files_of
 
+pytestmark = only_python
+
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, part):
@@ -30,16 +32,20 @@ def folders(tmp_path_factory, part):
     return [(folder, train_and_save(folder, part, **options)) for folder, options in zip(folders, MODELS)]
 
 
-@only_python
+def start_with(folder, folders, old):
+    """Let a folder have the old model alone, or, without one, not exist."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if old is not None:
+        shutil.copytree(folders[old][0], folder)
+
+
 @pytest.mark.parametrize("how", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize("old, new", [(None, 0), (0, 1), (3, 2)])
 def test_an_interruption_before_any_rename_leaves_the_old_model_or_the_new_one(tmp_path, folders, how, old, new):
     folder, replace, seen = tmp_path / "model", os.replace, []
     tokenizer, n_files = Tokenizer.load(folders[new][0]), len(os.listdir(folders[new][0]))
     for before in range(n_files):
-        shutil.rmtree(folder, ignore_errors=True)
-        if old is not None:
-            shutil.copytree(folders[old][0], folder)
+        start_with(folder, folders, old)
         effects = [*[replace] * before, lambda *paths: (_ for _ in ()).throw(how)]
         with pytest.MonkeyPatch.context() as patched, pytest.raises(type(how)) as raised:
             patched.setattr(os, "replace", lambda *paths: effects.pop(0)(*paths))  # noqa: B023 (called at once)
@@ -54,15 +60,12 @@ def test_an_interruption_before_any_rename_leaves_the_old_model_or_the_new_one(t
     assert all(model in expected for model in seen) and seen[0] == expected[1]  # before the first rename
 
 
-@only_python
 @pytest.mark.parametrize("old, new", [(None, 0), (0, 1), (3, 2)])
 def test_ctrl_c_while_files_get_their_names_waits_until_all_have_them(tmp_path, folders, old, new):
     folder, replace, tokenizer = tmp_path / "model", os.replace, Tokenizer.load(folders[new][0])
     expected = files_of(folders[new][0])
     for number in range(len(expected)):
-        shutil.rmtree(folder, ignore_errors=True)
-        if old is not None:
-            shutil.copytree(folders[old][0], folder)
+        start_with(folder, folders, old)
         left = iter(range(number))
 
         def replace_and_interrupt(*paths):
@@ -76,15 +79,13 @@ def test_ctrl_c_while_files_get_their_names_waits_until_all_have_them(tmp_path, 
         assert files_of(folder) == expected
 
 
-@only_python
 @pytest.mark.parametrize("old, new", [(0, 1), (3, 2)])
 def test_a_kill_at_any_step_of_a_save_leaves_no_files_of_two_models_to_other_programs(tmp_path, folders, old, new):
     """load() finds a whole model in tokenizer.json, and from_files() one in vocab.json and merges.txt, or not both files."""
     folder, tokenizer = tmp_path / "model", Tokenizer.load(folders[new][0])
     wholes = [[(folders[n][0] / name).read_bytes() for name in ("vocab.json", "merges.txt")] for n in (old, new)]
     for n_steps in itertools.count():
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(folders[old][0], folder)
+        start_with(folder, folders, old)
         before, steps, kill = files_of(folder), iter(range(n_steps)), SystemExit()
 
         def step(function, *arguments, **options):
@@ -109,7 +110,6 @@ def test_a_kill_at_any_step_of_a_save_leaves_no_files_of_two_models_to_other_pro
     assert n_steps > 5 and model_in(folder) == folders[new][1]
 
 
-@only_python
 def test_a_rename_that_fails_after_the_work_leaves_the_finished_array_and_its_name(main, monkeypatch):
     """The folder may have changed while hours of text were encoded, and a model may be of a long training."""
     tokenizer = Tokenizer(*trained(300))
@@ -132,7 +132,6 @@ def test_a_rename_that_fails_after_the_work_leaves_the_finished_array_and_its_na
     assert files_of("bpeModel") == before | kept and len(kept) == len(before)  # vocab.json and merges.txt, too
 
 
-@only_python
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EBADF, errno.EIO])
 def test_a_file_system_may_have_no_fsync_but_lost_data_is_an_error(main, monkeypatch, number):
     def refuse(file):
@@ -150,7 +149,6 @@ def test_a_file_system_may_have_no_fsync_but_lost_data_is_an_error(main, monkeyp
     assert main("words.txt", 300, "--quiet")[0] == 0
 
 
-@only_python
 @pytest.mark.parametrize("letter", ["a", "é", "字", "😀"])
 def test_an_output_may_have_the_longest_name_that_the_system_takes(words_txt, letter):
     tokenizer = Tokenizer(*trained(300))
@@ -169,7 +167,6 @@ def test_an_output_may_have_the_longest_name_that_the_system_takes(words_txt, le
         assert one.name != other.name and one.name.endswith(".bpe.tmp") and other.name.endswith(".bpe.tmp")
 
 
-@only_python
 def test_a_mistyped_folder_of_an_array_is_an_error_before_the_work_and_a_model_gets_its_folder(main, error):
     tokenizer = Tokenizer(*trained(300))
     tokenizer.save("a/new/folder")
@@ -180,7 +177,6 @@ def test_a_mistyped_folder_of_an_array_is_an_error_before_the_work_and_a_model_g
     assert sorted(os.listdir()) == ["a", "words.txt"]
 
 
-@only_python
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 @pytest.mark.parametrize("make", [getattr(os, "mkfifo", None), os.mkdir, functools.partial(os.symlink, os.devnull)])
 @pytest.mark.parametrize("path", ["model/merges.txt", "model/tokenizer.json", "ids.npy"])
@@ -216,7 +212,6 @@ def lock_of_another_process(folder):
 with_locks = pytest.mark.skipif(sys.platform == "win32", reason="no locks of folders here")
 
 
-@only_python
 @with_locks
 @pytest.mark.parametrize("number, expected", [(signal.SIGINT, (130, "interrupted")), (signal.SIGTERM, (143, "terminated"))])
 def test_a_signal_ends_the_wait_for_another_save_and_nothing_stays(main, monkeypatch, number, expected):
@@ -228,7 +223,6 @@ def test_a_signal_ends_the_wait_for_another_save_and_nothing_stays(main, monkeyp
     assert (status, stderr.splitlines()[-1]) == expected and files_of("model") == before
 
 
-@only_python
 @with_locks
 def test_another_save_that_does_not_end_is_an_error_and_the_training_is_not_lost(main, monkeypatch):
     monkeypatch.setattr(outputs, "LOCK_SECONDS", 0.1)
@@ -247,7 +241,6 @@ def test_another_save_that_does_not_end_is_an_error_and_the_training_is_not_lost
     assert status == 2 and model_in("model") == training.train_bpe("words.txt", 280, [END])
 
 
-@only_python
 @with_locks
 def test_a_process_that_is_forked_during_a_save_does_not_keep_the_lock(tmp_path, monkeypatch):
     monkeypatch.setattr(outputs, "LOCK_SECONDS", 0)
@@ -263,7 +256,6 @@ def test_a_process_that_is_forked_during_a_save_does_not_keep_the_lock(tmp_path,
         os.waitpid(child, 0)
 
 
-@only_python
 @pytest.mark.skipif(os.name != "posix", reason="no modes here")
 @pytest.mark.parametrize("mode", [0o664, 0o600, 0o444])
 def test_files_that_are_replaced_keep_their_modes_and_owners(words_txt, mode):
@@ -290,7 +282,6 @@ class FullDisk(io.FileIO):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@only_python
 def test_a_full_disk_is_named_and_the_training_is_not_lost(main, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(outputs, "open", lambda path, *rest, **more: (FullDisk if "no_room" in str(path) else open)(path, *rest, **more),
@@ -309,7 +300,6 @@ def test_a_full_disk_is_named_and_the_training_is_not_lost(main, tmp_path, monke
     assert status == 2 and regex.fullmatch(both, stderr.splitlines()[-1]), stderr
 
 
-@only_python
 def test_a_folder_of_many_files_is_not_listed_for_each_new_one(tmp_path, monkeypatch):
     """In a folder of 30,000 files, listing took 20 ms; the array takes 0.4."""
     (tmp_path / "text.txt").write_text("low")
@@ -322,7 +312,6 @@ def test_a_folder_of_many_files_is_not_listed_for_each_new_one(tmp_path, monkeyp
     assert "open" in seen and not {"os.listdir", "os.scandir"} & set(seen)
 
 
-@only_python
 @pytest.mark.parametrize("exists", [True, False])
 def test_links_are_written_through(words_txt, exists):
     """A folder or a file that is a link stays one, even if what it leads to does not exist yet."""

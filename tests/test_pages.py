@@ -33,7 +33,10 @@ def readme_blocks(name):
 
 
 NOT_RUN = ("pip install", "python3 -m venv", "python build_ffi.py", ".venv/bin/pytest")  # this test already runs in the result
-INSTALLED = {r"\.venv/bin/python\b": "python", r"(?<![\w-])(\.venv/bin/)?bpe-py(?= )": "python -m bpe_more"}
+TYPED = {  # what a page shows: what is run
+    r"\.venv/bin/python\b": "python", r"(?<![\w-])(\.venv/bin/)?bpe-py(?= )": "python -m bpe_more",
+    r"(?m)^sleep 5$": "until grep -q Registered worker.log; do sleep 0.05; done",  # a scheduler and a worker of Dask
+}
 
 
 def without_measurements(text):
@@ -45,7 +48,7 @@ def what_runs(language, code):
     """Remove comments and the commands in NOT_RUN; type commands as in a clone without an installation."""
     if language == "python":
         return ast.unparse(ast.parse(code))
-    for command, typed in INSTALLED.items():
+    for command, typed in TYPED.items():
         code = regex.sub(command, typed, code)
     return "".join(line for line in code.splitlines(keepends=True) if not line.startswith(NOT_RUN))
 

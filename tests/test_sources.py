@@ -2,16 +2,13 @@
 
 import ast
 
-import pytest
 import regex
 
 import imports
+from shared import only_python
 from test_bpe import HERE
 
-
-@pytest.fixture(autouse=True)
-def in_both_engines():
-    """Replace the fixture of the folder: no engine takes part."""
+pytestmark = only_python  # no engine takes part
 
 
 def test_bpe_py_imports_no_bpe_more_and_binds_each_name_once():
@@ -29,14 +26,6 @@ def test_bpe_py_imports_no_bpe_more_and_binds_each_name_once():
 
 def test_no_file_of_bpe_more_imports_itself_by_way_of_others():
     assert len(imports.in_order(imports.users())) > 40
-
-
-def test_each_room_of_bpe_more_imports_only_rooms_below_it():
-    level = {room: number for number, rooms in enumerate(imports.LEVELS) for room in rooms}
-    for name, imported in imports.users().items():
-        room = imports.room_of(name)
-        up = {other for other in imported if imports.room_of(other) != room and level[imports.room_of(other)] <= level[room]}
-        assert not up, f"{name} imports {up}"
 
 
 def test_the_drawing_in_the_design_is_that_of_the_sources():

@@ -9,15 +9,8 @@ import pytest
 
 from bpe_more import choices, training
 from bpe_more.tokenizer import Tokenizer
-from shared import model_in, naive_counts, only_c, summary, trained
-from test_bpe import CUSTOM, END, FIXTURE, PART, letters, naive_merge, naive_train, naive_words, pairs
-
-
-def test_the_smallest_vocabulary_has_no_merges(main):
-    expected = dict(enumerate([bytes([byte]) for byte in range(256)] + [b"<one>", b"<two>"])), []
-    assert training.train_bpe(None, 258, ["<one>", "<two>"], texts=["aa aa"]) == expected
-    assert training.train_from_counts({b"aa": 2}, 258, ["<one>", "<two>"]) == expected
-    assert main("words.txt", 257, "--model", "model")[0] == 0 and model_in("model")[1] == []
+from shared import model_in, only_c, summary, trained
+from test_bpe import END, FIXTURE, letters, naive_merge, naive_train, naive_words, number_counts, pairs
 
 
 def test_min_frequency(train):
@@ -27,7 +20,7 @@ def test_min_frequency(train):
     assert len(merges) > 20
     words = naive_words(text)
     for merge in [*merges, None]:
-        counts = {pair: n for pair, n in naive_counts(words).items() if n >= 9}
+        counts = {pair: n for pair, n in number_counts(words.items()).items() if n >= 9}
         assert merge == max(counts, key=lambda pair: (counts[pair], pair), default=None)
         if merge:
             words = {naive_merge(word, merge): count for word, count in words.items()}
@@ -38,21 +31,6 @@ def test_min_frequency(train):
 def test_min_frequency_is_compared_with_the_count_and_not_with_what_was_replaced(least, merges):
     """Two words aaa: the pair a a counts 4, at overlapping places, but two are replaced."""
     assert training.train_from_counts({b"aaa": 2}, 300, min_frequency=least)[1] == merges
-
-
-def test_no_text_is_a_vocabulary_of_bytes_and_a_warning():
-    used_up = (text for text in ["low"])
-    training.train_bpe(None, 257, texts=used_up)
-    bytes_alone = dict(enumerate(bytes([byte]) for byte in range(256)))
-    for call in (lambda: training.train_bpe(None, 257, texts=used_up), lambda: training.train_from_counts({}, 257),
-                 lambda: training.train_from_counts(iter(()), 257)):  # fmt: skip
-        with pytest.warns(UserWarning, match="256 tokens, not 257"):
-            assert call() == (bytes_alone, [])
-    with pytest.raises(TypeError, match=r"a mapping of words to counts, or pairs \(word, count\), not None$"):
-        training.train_from_counts(None, 257)
-    for call in (lambda: training.count_words([]), lambda: Tokenizer({}, []).encode_files([], "ids.npy")):
-        with pytest.raises(ValueError, match="no file: the list of paths is empty"):
-            call()
 
 
 def test_fewer_tokens_than_requested_are_a_warning(words_txt, recwarn):
@@ -148,18 +126,6 @@ def test_texts_are_separate_and_used_as_they_come(tmp_path, cut):
 
 
 # --- counts ----------------------------------------------------------------------------------------------------------
-
-
-def test_counts_of_parts_add_up_to_those_of_the_whole(part, tmp_path):
-    """Parts can be counted on several machines and trained on together; counts can be used for several sizes."""
-    for options in ({"pattern": "gpt2"}, {"pattern": "cl100k"}, {"pattern": CUSTOM}):
-        total = Counter()
-        for number in range(3):
-            (tmp_path / "part.txt").write_bytes(END.join(PART.split(END)[number::3]).encode())
-            total.update(training.count_words(tmp_path / "part.txt", [END], **options))
-        assert total == training.count_words(part, [END], **options)
-        for size in (300, 500):
-            assert training.train_from_counts(total, size, [END]) == training.train_bpe(part, size, [END], **options)
 
 
 def test_counts_may_be_zero_or_of_other_types_but_not_negative_and_words_are_bytes():

@@ -15,48 +15,29 @@ from pathlib import Path
 
 import pytest
 import regex
-from test_exercises import longest
-from test_suite import count_without_overlap, smaller_pair, train
+from test_exercises import train
 
 import bpe
 import bpe_more
 from test_bpe import END, FIXTURE, HERE
 
 
-def test_the_figures_of_the_exercises():
-    whole = FIXTURE
-    text = whole[:20_000]
-    words = bpe.words_of(text)
-    merges = bpe.train_bpe(None, 256 + 200, texts=[text])[1]  # equal to those of train_by_definition
-    figures = {}
-    other = train(words, 200, key=smaller_pair)
-    first = next(number for number in range(200) if merges[number] != other[number])
-    assert (merges[first], other[first]) == ((b"e", b"n"), (b" a", b"nd"))
-    figures[1] = (first + 1, len(set(merges) & set(other)))
-    tokens = [left + right for left, right in bpe.train_from_counts({text.encode(): 1}, 256 + 200)[1]]
-    assert tokens[0] == b"e "
-    figures[2] = (sum(b" " in token[1:] for token in tokens),)
-    vocab = {bytes([byte]) for byte in range(256)} | {left + right for left, right in merges}
-    ours = {word: bpe.encode_by_definition(word, merges) for word in words}
-    theirs = {word: tuple(longest(b"".join(word), vocab)) for word in words}
-    figures[3] = tuple(sum(len(tokens[word]) * count for word, count in words.items()) for tokens in (theirs, ours))
-    figures[3] += (sum(ours[word] != theirs[word] for word in words), len(words))
-    runs = bpe.words_of("aaa.aaa.ab.ab.ab")
-    for counts, best in ((bpe.count_pairs(runs), (b"a", b"a")), (count_without_overlap(runs), (b"a", b"b"))):
-        assert max(counts, key=counts.get) == best and counts[best] == (4 if best == (b"a", b"a") else 3)
-    half = bpe.train_bpe(None, 256 + 200, texts=[text[:10_000]])[1]
-    first = next(number for number in range(200) if merges[number] != half[number])
-    figures[5] = (len(set(merges) & set(half)), first + 1)
-    new_tokens = [left + right for left, right in bpe.train_bpe(None, 256 + 200, texts=[whole])[1]]
-    figures[6] = (sum("\ufffd" in token.decode(errors="replace") for token in new_tokens),)
-    sentence = bpe.words_of("The ferry was late again, and the others waited in the rain.").items()
-    lengths = lambda n: (len(bpe.encode_by_definition(word, merges[:n])) * count for word, count in sentence)  # noqa: E731
-    figures[8] = tuple(sum(lengths(n)) for n in (0, 10, 25, 50, 100, 200))
-    for name in ("docs/exercises.md", "docs/exercises.zh.md"):
-        rows = dict(regex.findall(r"^\| (\d) (\|.*)$", (HERE / name).read_text(encoding="utf-8"), regex.MULTILINE))
-        for number, values in figures.items():
-            for value in values:
-                assert regex.search(rf"(?<!\d){value:,}(?!\d)", rows[str(number)]), (name, number, values)
+@pytest.mark.parametrize("name", ["docs/exercises.md", "docs/exercises.zh.md"])
+def test_the_answers_to_the_exercises_have_the_figures_that_their_code_prints(name):
+    """test_pages.py runs the code, and compares what it prints with its comments."""
+    text = (HERE / name).read_text(encoding="utf-8")
+    rows = dict(regex.findall(r"(?m)^\| (\d) (\|.*)$", text))
+    code = text.partition("\nours = train_by_definition")[2].partition("```")[0]
+    parts = regex.split(r"(?m)^# (\d)$", code)
+    for number, part in zip(parts[1::2], parts[2::2]):
+        printed = " ".join(regex.findall(r"(?m)^print.* # (.*)$", part))
+        figures = regex.findall(r"\d+", regex.sub(r"b'.'", "", printed))
+        assert figures, number
+        for figure in figures:
+            assert regex.search(rf"(?<!\d){int(figure):,}(?!\d)", rows[number]), (number, figure)
+    assert parts[1::2] == list("1234568")
+    words = {b"".join(word): count for word, count in bpe.words_of(FIXTURE[:20_000]).items()}
+    assert "`' a' 'nd'`" in rows["1"] and train(words, 15, "ties by the smaller pair")[14] == (b" a", b"nd")
 
 
 @pytest.mark.parametrize("name", ["tokens", "walk", "bars"])
@@ -293,14 +274,11 @@ WAYS_OUT = {  # what is refused, the change, and what to do with the text
     "NFD": (entry("normalizer", NFD), entry("normalizer", None), lambda text: unicodedata.normalize("NFD", text)),
     "Lowercase": (entry("normalizer", LOWER), entry("normalizer", None), lambda text: text.replace("Σ", "").lower()),
     "Strip": (entry("normalizer", STRIP), entry("normalizer", None), str.strip),
-    "Sequence": (
-        entry("normalizer", {"type": "Sequence", "normalizers": [NFD, STRIP]}),
-        entry("normalizer", None),
-        lambda text: unicodedata.normalize("NFD", text).strip(),
-    ),
+    "Sequence": (entry("normalizer", {"type": "Sequence", "normalizers": [NFD, STRIP]}), entry("normalizer", None),
+                 lambda text: unicodedata.normalize("NFD", text).strip()),
     "add_prefix_space": (prefix_space(True), prefix_space(False), lambda text: text if text[0] == " " else " " + text),
     "single_word": (added("single_word", True), added("single_word", False), lambda text: text),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("refused", WAYS_OUT)

@@ -9,7 +9,6 @@ Requires regex, and Debian's packages chromium and fonts-noto-cjk (without a fon
 
 from __future__ import annotations
 
-import base64
 import collections
 import decimal
 import itertools
@@ -43,7 +42,8 @@ PATTERNS = {name: name for name in bpe.PATTERNS} | {"spaces": r"\S+|\s", "none":
 MARKS = {"\n": "\\n", " ": "␣"}  # of --explain
 OPTIONS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 OPTIONS += " --disable-component-update --disable-sync --remote-debugging-pipe"
-BIG = 200_000  # bytes of text that the page takes
+CORPUS = (ROOT / "fixtures" / "corpus.txt").read_text(encoding="utf-8")
+BIG = 200_000  # bytes of text that the page takes; the corpus twice has more
 
 # Control, Next and so on are used as a reader would use them. A change of the pattern starts the training again.
 SCRIPT = """
@@ -202,10 +202,6 @@ class Browser:
         pairs = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
         self.call("Emulation.setEmulatedMedia", media=media, features=pairs)
 
-    def picture(self, path: Path) -> None:
-        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"]
-        path.write_bytes(base64.b64decode(data))
-
 
 def random_cases(seed: int) -> list[dict[str, str]]:
     """Return random texts with few distinct characters, so that there are ties, overlaps and divided characters."""
@@ -314,13 +310,10 @@ def in_hex(merges: list[bpe.Pair]) -> list[list[str]]:
     return [[left.hex(" "), right.hex(" ")] for left, right in merges]
 
 
-def texts_of(text: str, specials: list[str]) -> list[str]:
-    """Return the text between special tokens."""
-    return bpe.special_token_finder(tuple(specials)).split(text)[::2]
-
-
 def split(text: str, pattern: str, specials: list[str]) -> list[bpe.Word]:
-    words = (word for piece in texts_of(text, specials) for word in steps.find_words(piece, PATTERNS[pattern]))
+    """Return the words between special tokens."""
+    pieces = bpe.special_token_finder(tuple(specials)).split(text)[::2]
+    words = (word for piece in pieces for word in steps.find_words(piece, PATTERNS[pattern]))
     return [bpe.single_bytes(word.encode()) for word in words]
 
 
@@ -410,18 +403,13 @@ def check_encoding(found: dict, name: str, merges: list[bpe.Pair]) -> int:
     return len(words)
 
 
-def large_text() -> str:
-    """Return more text than the page takes."""
-    return 2 * (ROOT / "fixtures" / "corpus.txt").read_text(encoding="utf-8")
-
-
 def check_large_text(browser: Browser, _: int) -> None:
     """The page says that a text is too long, trains on its beginning, can be used meanwhile, and stops when asked."""
-    text = large_text().encode()[:BIG].decode(errors="ignore")
+    text = (2 * CORPUS).encode()[:BIG].decode(errors="ignore")
     words = collections.Counter(split(text, "gpt2", []))
     expected = training.train_from_counts({b"".join(word): count for word, count in words.items()}, 1256)[1]
     browser.js("var turns = 0; setInterval(() => $('busy').hidden || turns++, 5); void 0")
-    browser.type(text=large_text(), pattern="gpt2", special="", encode="")
+    browser.type(text=2 * CORPUS, pattern="gpt2", special="", encode="")
     if browser.js("$('busy').hidden") or f"{BIG:,} bytes" not in browser.js("$('text-limit').textContent"):
         fail("large text: no bar, or no limit")
     browser.js("$('stop').click()")
@@ -489,11 +477,8 @@ def check_decoding(browser: Browser, seed: int) -> None:
         tokens = tuple(tokenizer.vocab[token_id] for token_id in ids)
         expected = [boxes(tokens), f"Bytes: {data.hex(' ')}", f"Text: {text}"]
         browser.expect(f"decoding {ids}", "[boxes($('decoded').firstChild), ...texts($('decoded'), 'pre')]", expected)
-    for wrong, message in (
-        ("1 2 999", "unknown token id 999 at index 2"),
-        ("-1", "unknown token id -1 at index 0"),
-        ("7, x", "unknown token id x at index 1"),
-    ):
+    for wrong, bad, index in (("1 2 999", 999, 2), ("-1", -1, 0), ("7, x", "x", 1)):
+        message = f"unknown token id {bad} at index {index}"
         browser.enter("ids", wrong)
         browser.expect(wrong, "[$('ids-error').textContent, $('decoded').textContent]", [message, ""])
     ids = tokenizer.encode("今天<|endoftext|>很蓝")
@@ -563,7 +548,7 @@ def check_comparison(browser: Browser, seed: int) -> None:
         browser.wait("$('busy').hidden")
         return browser.js("$('compared').textContent")
 
-    text = (ROOT / "fixtures" / "corpus.txt").read_text(encoding="utf-8")[:3000]
+    text = CORPUS[:3000]
     words = bpe.words_of(text)
     merges = bpe.train_by_definition(words, 40)
     equal("one equal merge", paste(text, merges[:1]), "The only merge is the same.")
@@ -663,9 +648,8 @@ def check_links(browser: Browser, seed: int) -> None:
         browser.wait(f"address.includes('preset={preset}&round=2&') && language === '{language}'")
         title = "$('presets').querySelector('[aria-pressed=true]').textContent"
         browser.expect(f"round of {preset}", "[round, language]", [2, language])
-        browser.expect(f"text of {preset}", f"$('text').value === PRESETS['{preset}'].text", True)
-        browser.expect(f"look at {preset}", f"$('look').textContent === say.look['{preset}']", True)
-        browser.expect(f"title of {preset}", f"{title} === say.presets['{preset}']", True)
+        shown = f"[$('text').value, $('look').textContent, {title}]"
+        browser.expect(f"{preset}", shown, browser.js(f"[PRESETS['{preset}'].text, say.look['{preset}'], say.presets['{preset}']]"))
     browser.type(text="天" * 2000)
     browser.wait("location.hash === ''")
     said = browser.js("$('copied').textContent + $('copy').ariaDisabled")
@@ -743,12 +727,9 @@ def check_keyboard(browser: Browser, _: int) -> None:
         in_fold.append(browser.js(here))
     equal("in the fold", in_fold, ["text", "pattern", "special"])
     browser.js("$('next').focus()")
-    browser.press("Enter", " ", "ArrowRight")
-    browser.expect("rounds by keys", "round", 3)
-    browser.press("ArrowLeft")
-    browser.expect("rounds by keys", "round", 2)
-    browser.press("End", "Home", "ArrowRight")
-    browser.expect("rounds by keys", "round", 1)
+    for keys, expected in ((["Enter", " ", "ArrowRight"], 3), (["ArrowLeft"], 2), (["End", "Home", "ArrowRight"], 1)):
+        browser.press(*keys)
+        browser.expect("rounds by keys", "round", expected)
     browser.js("$('colored').children[0].focus()")
     browser.press("ArrowRight", "Enter", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft", "Enter")
     ids = browser.js("texts($('colored'), '.id').slice(1, 4).join(' ')")

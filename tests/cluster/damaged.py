@@ -117,7 +117,7 @@ def check(cases: Iterable[int], seed: int) -> dict[str, int]:
                     outcomes["right"] += 1
                 except ERRORS as error:
                     text = str(error)
-                    assert "\n" not in text and (path.name in text or str(path.parent) in text), text
+                    assert "\n" not in text and (path.name in text or str(path.parent) in text) and "delete it" in text, text
                     outcomes["error"] += 1
                 except Exception as error:
                     raise AssertionError(f"damage {number} of {seed}, to {path.name}: {error!r}") from error

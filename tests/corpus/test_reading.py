@@ -53,16 +53,13 @@ from test_bpe import (
     CORPUS,
     CUSTOM,
     END,
-    FIXTURE,
     GPT2,
     PART,
     ROOT,
     SPECIALS,
     call_in_script,
     files_of,
-    need,
     nested,
-    oracle,
 )
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -98,12 +95,6 @@ def test_a_corpus_that_is_not_text_is_an_error_at_once(words_txt, error, by):
             with pytest.raises(ValueError, match="not valid UTF-8 at byte 0 "):
                 training.count_words(path, special_tokens, pattern=pattern, workers=1)
     assert time.process_time() - start < 0.5
-
-
-@pytest.mark.parametrize("text", ["\0" * 6, "a\ufeffb", "a\r\nb"])
-def test_odd_characters_are_text_like_any_other(train, recwarn, text):
-    assert train(text, 300) == oracle(text, 300)
-    assert all("tokens, not 300" in str(warning.message) for warning in recwarn.list)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -451,39 +442,33 @@ def test_the_python_engine_encodes_a_batch_without_threads(monkeypatch):
     assert len(tokenizer.encode_arrays(texts)[0]) == 400 * len(expected)
 
 
-@only_python
-@pytest.mark.parametrize("error", [OSError(errno.EAGAIN, "Resource temporarily unavailable"), ImportError("_multiprocessing")])
-@pytest.mark.parametrize("at", ["context.Context.Pipe", "context.Process.start"])
-def test_if_processes_cannot_start_this_one_does_the_work(monkeypatch, cut, error, at):
-    """tests/failures/test_refusals.py tries it on systems that refuse them."""
-    def refuse(*arguments, **options):
-        raise error
+REFUSED = OSError(errno.EAGAIN, "Resource temporarily unavailable")
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers load the script again")
 
+
+@only_python
+@pytest.mark.parametrize("at, n_started, error", [
+    ("Pipe", 0, REFUSED), ("Pipe", 0, ImportError("_multiprocessing")), ("start", 0, REFUSED), ("start", 0, ImportError("_multiprocessing")),
+    pytest.param("fork", 2, REFUSED, marks=on_linux),
+])  # fmt: skip
+def test_if_processes_cannot_start_those_that_did_end_and_this_one_does_the_work(monkeypatch, cut, at, n_started, error):
+    """tests/failures/test_refusals.py tries it on systems that refuse them."""
     cut(3000)
     expected = training.count_words(CORPUS, workers=1)
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    owner = type(context) if at.endswith("Pipe") else context.Process
-    monkeypatch.setattr(owner, at.rpartition(".")[2], refuse)
-    assert training.count_words(CORPUS, engine="python", workers=2) == expected
-    assert not multiprocessing.active_children()
+    owner = {"Pipe": type(context), "start": context.Process, "fork": os}[at]
+    real, calls = getattr(owner, at), []
 
+    def refuse(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) > n_started:
+            raise error
+        return real(*arguments, **options)
 
-@only_python
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, processes start one by one")
-def test_processes_that_did_start_end_if_another_one_cannot(monkeypatch, cut):
-    cut(3000)
-    fork, forks = os.fork, []
-
-    def refuse():
-        forks.append(fork() if len(forks) < 2 else None)
-        if forks[-1] is None:
-            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
-        return forks[-1]
-
-    monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(owner, at, refuse)
     monkeypatch.setattr(workers, "count_cores", lambda: 4)
-    assert training.count_words(CORPUS, engine="python", workers=4) == training.count_words(CORPUS, workers=1)
-    assert len(forks) == 3 and not multiprocessing.active_children()
+    assert training.count_words(CORPUS, engine="python", workers=4) == expected
+    assert len(calls) == n_started + 1 and not multiprocessing.active_children()
 
 
 @only_python
@@ -511,7 +496,7 @@ def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, mishap):
 
 
 @only_python
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers load the script again, which needs its guard")
+@on_linux
 def test_workers_start_alike_whatever_imports_the_module(tmp_path):
     """On Linux they never load the script, so it may lack a guard or come from standard input; it ignores SIGTERM."""
     (tmp_path / "text.txt").write_text("low lower\n" * 1000)
@@ -527,7 +512,7 @@ def test_workers_start_alike_whatever_imports_the_module(tmp_path):
 
 
 @only_python
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers load the script again")
+@on_linux
 def test_workers_have_ended_when_a_call_ends_early_and_a_few_megabytes_are_enough_for_several(tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(CORPUS.read_bytes() * 40)
@@ -559,7 +544,7 @@ def busy_task(folder, item, job=None):
 
 
 @only_python
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers load the script again")
+@on_linux
 @pytest.mark.parametrize("pool", ["in_order", "local cluster"])
 def test_ctrl_c_interrupts_tasks_in_worker_processes(tmp_path, pool):
     task, items = functools.partial(busy_task, tmp_path), list(range(9))
@@ -615,22 +600,6 @@ done = True
             print(choices.find_engine().done)
     """)
     assert (result.stdout, result.stderr) == (b"True\nTrue\n", b"")
-
-
-@only_python
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers load the script again")
-def test_a_module_without_an_entry_in_sys_modules_counts_in_its_process(tmp_path):
-    """A worker process could not find its functions by name, and the pool would wait for it forever."""
-    (tmp_path / "text.txt").write_text("low lower\n" * 1000)
-    result = call_in_script(tmp_path, f"""
-        import importlib.util
-        spec = importlib.util.spec_from_file_location("anything", {str(ROOT / "bpe.py")!r})
-        bpe = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(bpe)
-        bpe.SLICE_BYTES = bpe.WINDOW = 3000
-        print(bpe.count_words("text.txt", workers=2, engine="python")[b" lower"])
-    """, cwd=tmp_path)
-    assert (result.stdout, result.stderr) == (b"1000\n", b"")
 
 
 def test_ctrl_c_waits_while_a_worker_gets_its_slice():
@@ -712,16 +681,6 @@ def test_the_number_of_workers_changes_no_id(tmp_path, part, cut, workers):
     assert sorted(os.listdir(tmp_path)) == ["ids.npy", "other.txt"]
 
 
-@pytest.mark.parametrize("pattern", ["gpt2", CUSTOM])
-@pytest.mark.parametrize("texts", [["low ", " low", "", f"lower{END}", "字"], []])
-@pytest.mark.filterwarnings("ignore:no text")
-def test_texts_are_encoded_one_by_one_in_order(tmp_path, pattern, texts):
-    tokenizer = Tokenizer(*trained(300), [END], pattern)
-    ids = [token_id for text in texts for token_id in tokenizer.encode(text)]
-    assert tokenizer.encode_files(output=tmp_path / "ids.npy", texts=iter(texts)) == len(ids)
-    assert read_ids(tmp_path / "ids.npy") == ("u2", ids)
-
-
 @pytest.mark.parametrize("largest, kind", [(2**16 - 1, "u2"), (2**16, "u4"), (2**32 - 2, "u4")])
 def test_ids_take_two_bytes_if_all_fit(tmp_path, part, largest, kind):
     vocab, merges = trained(300)
@@ -733,15 +692,6 @@ def test_ids_take_two_bytes_if_all_fit(tmp_path, part, largest, kind):
         (tmp_path / "new.txt").write_text("<new>")
         Tokenizer(shifted, merges, ["<new>"]).encode_files(tmp_path / "new.txt", ids)
         assert read_ids(ids) == ("u4", [2**16])
-
-
-def test_numpy_opens_encoded_files(tmp_path):
-    numpy, tokenizer = need("numpy"), Tokenizer(*trained(600), [END])
-    ids = tokenizer.encode(FIXTURE)
-    for name, paths, n_ids in (("ids.npy", CORPUS, len(ids)), ("empty.npy", [os.devnull] * 2, 0)):
-        assert tokenizer.encode_files(paths, tmp_path / name) == n_ids
-    data = numpy.load(tmp_path / "ids.npy", mmap_mode="r")
-    assert data.dtype == numpy.uint16 and data.tolist() == ids and numpy.load(tmp_path / "empty.npy").shape == (0,)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -4,31 +4,30 @@ The complete C source is compiled twice, each time with a sink that writes down 
 compared one by one, and not only by their counts. The short and the long version:
 
     pytest -q tests/engine/test_scanners.py
-    TRIALS=200000 WHOLE=1 BPE_CORPORA=folder pytest -q tests/engine/test_scanners.py
+    TRIALS=200000 WHOLE=1 pytest -q tests/engine/test_scanners.py
 
-TRIALS is how many random texts each pattern and build gets. WHOLE means all code points in every place, all strings of
-five characters, and the texts in BPE_CORPORA from beginning to end.
+TRIALS is how many random texts each pattern and build gets. WHOLE means all code points in every place, and all strings
+of five characters.
 """
 
 import array
-import collections
 import functools
 import itertools
 import os
-import pathlib
 import random
 import subprocess
 import types
 
 import pytest
 import regex
+from random_patterns import WORDS
 
 import bpe
 import build_ffi
 from bpe_more import engine as in_c
-from bpe_more.patterns import parsing
 from bpe_more.patterns.steps import TIKTOKEN_CL100K
-from test_bpe import FIXTURES, naive_split, need
+from shared import BAD_UTF8
+from test_bpe import naive_split, need
 
 cffi = need("cffi")
 
@@ -253,116 +252,51 @@ def test_all_short_strings(engines, pattern):
             check(engines, pattern, part)
 
 
-PARTS = [
-    *"abeszAZLTS'1239.!/- \n\r\t",
-    "'ll", "'LL", "'Ve", "'s", "'S", "'ſ", "'d", "'re", "don't", "  ", "   ", "\r\n", "\n\n", " \n", "//", "!\n/", "http://",
-    "123456", "\u0663", "\u0663" * 4, "²", "Ⅷ", "é", "É", "ß", "ſ", "ǅ", "ʰ", "ª", "字", "漢字", "한", "中A", "中Ab", "\u3000", "\u00a0",
-    "\u2028", "\u0085", "\u0301", "\u0301\u0302", "\ufe0f", "❤\ufe0f", "😀", "\U0001f468\u200d", "\ufeff", "\0", "\x1c", "—", "。", "’s",
-    "नमस्ते", "ไทย", "العَرَبِيَّة", "Привет", "ПРИВЕТ", "e\u0301", "E\u0301A", "word" * 5, "WORD" * 5, "Word" * 18, "x" * 70, " " * 66,
-    "。" * 30, "9" * 40, "\n" * 20, "\u3000" * 25, "字" * 25, "AB" * 40, "中A" * 20, "\u0301" * 40, "!" * 70, "/\n" * 40,
-]  # fmt: skip
-
-
 def random_text(rng):
-    parts = rng.sample(PARTS, rng.randint(1, 24))
+    parts = rng.sample(WORDS, rng.randint(1, 24))
     return "".join(rng.choices(parts, k=rng.randint(1, 60)))
 
 
 def test_random_texts(engines, pattern):
-    rng = random.Random(11)
+    """Of parts with traps, of characters of all classes, and of few of these."""
+    rng, letters = random.Random(11), ALPHABETS[pattern]
     for _ in range(0, TRIALS, 500):
         check(engines, pattern, [random_text(rng) for _ in range(500)])
-
-
-def test_random_characters_of_all_classes(engines, pattern):
-    rng = random.Random(12)
-    letters = ALPHABETS[pattern]
-    for _ in range(0, TRIALS, 500):
-        texts = ["".join(rng.choices(letters, k=rng.randint(1, 150))) for _ in range(500)]
-        few = ["".join(rng.choices(rng.sample(letters, 4), k=rng.randint(1, 150))) for _ in range(500)]
-        check(engines, pattern, texts + few)
+        alphabets = [rng.choice([letters, rng.sample(letters, 4)]) for _ in range(1000)]
+        check(engines, pattern, ["".join(rng.choices(some, k=rng.randint(1, 150))) for some in alphabets])
 
 
 def test_words_that_end_where_windows_end(engines, pattern):
-    """Runs of each class that end at every place around the borders of one, two and three windows."""
+    """Runs of each class that end at every place around the borders of one, two and three windows; contractions, and spaces."""
     runs = ["x", "X", "1", " ", "\n", "!", "/", "'", "é", "字", "\u0301", "\u3000", "\u0663", "😀", "xX"]
     behind, texts = ["", "a", "B", " a", "'s", "\n", "!", "7", "字"], []
     for run in runs:
         sizes = {size // len(run.encode()) for border in (64, 128, 192) for size in range(border - 5, border + 6)}
         texts += [before + run * size + end for size in sizes for before in ("", "a", "!", " ") for end in behind]
-    check(engines, pattern, texts)
-
-
-def test_contractions_and_spaces_at_the_borders_of_windows(engines, pattern):
-    pieces = ["don't", "x'LL", "y'ſz", "a's't", " \n  b", "!\n/c", "1234", "中AB", "e\u0301", "❤\ufe0f", "aB", " 字"]
-    pieces += ["\u3000 a", "!\r\n "]
+    pieces = ["don't", "x'LL", "y'ſz", "a's't", " \n  b", "!\n/c", "1234", "中AB", "e\u0301", "❤\ufe0f", "aB", " 字", "\u3000 a", "!\r\n "]
     before = [" " * (size % 3) + "wo rd" * (size // 5) + "v" * (size % 5) for size in range(48, 72)]
-    check(engines, pattern, list(map("".join, itertools.product(before, pieces, ("", " next", "X")))))
+    check(engines, pattern, texts + list(map("".join, itertools.product(before, pieces, ("", " next", "X")))))
 
 
-def test_bytes_that_are_not_utf8_are_found_where_python_finds_them(engines, pattern):
-    rng = random.Random(13)
-    wrong = [b"\xff", b"\xc3", b"\xe4\xb8", b"\xe4\xb8x", b"\xed\xa0\x80", b"\xf0\x9f\x98", b"\xc0\xaf", b"\x80", b"\xe5"]
-    wrong += [b"\xf4\x90\x80\x80", b"\xe0\x80\x80"]
-    for _ in range(TRIALS):
-        before, after = (random_text(rng).encode()[: rng.choice([0, 3, 70, 500])] for _ in "ab")
-        data = before + rng.choice(wrong) + after
-        try:
-            data.decode()
-            continue
-        except UnicodeDecodeError as error:
-            cases = ([data], MEMORY_ENDS), ([data, b"abc\x80" * 30], TEXT_FOLLOWS)
-            for (build, engine), (texts, how) in itertools.product(engines.items(), cases):
-                status, _, bad = scan(engine, pattern, texts, how)
-                assert (status, bad) == (engine.lib.BPE_BAD_UTF8, error.start), (data, build)
+def random_bytes(rng):
+    """Bytes that may be UTF-8, or not."""
+    if rng.random() < 0.9:
+        leads = bytes.fromhex("41 20 0A 80 BF C2 DF E0 E4 E5 E9 ED EF F0 F4 F5 B8 B7 A0 9F")
+        return b"z" * rng.choice([0, 0, 58, 61]) + bytes(rng.choices(leads, k=rng.randint(1, 8)))
+    before, after = (random_text(rng).encode()[: rng.choice([0, 3, 70, 500])] for _ in "ab")
+    return before + rng.choice([*BAD_UTF8, b"\xe4\xb8x"]) + after
 
 
-def test_random_bytes_are_utf8_where_python_says_so(engines, pattern):
-    rng, bad_utf8 = random.Random(14), engines["default"].lib.BPE_BAD_UTF8
-    leads = bytes.fromhex("41 20 0A 80 BF C2 DF E0 E4 E5 E9 ED EF F0 F4 F5 B8 B7 A0 9F")
-    for _ in range(10 * TRIALS):
-        data = b"z" * rng.choice([0, 0, 58, 61]) + bytes(rng.choices(leads, k=rng.randint(1, 8)))
+def test_bytes_are_utf8_or_bad_where_python_says_so(engines, pattern):
+    rng, bad_utf8 = random.Random(13), engines["default"].lib.BPE_BAD_UTF8
+    for _ in range(11 * TRIALS):
+        data = random_bytes(rng)
+        cases = [([data], MEMORY_ENDS)]
         try:
             expected = (0, list(words_of(pattern, [data.decode()])))
         except UnicodeDecodeError as error:
             expected = (bad_utf8, error.start)
-        for build, engine in engines.items():
-            status, words, bad = scan(engine, pattern, [data], MEMORY_ENDS)
+            cases.append(([data, b"abc\x80" * 30], TEXT_FOLLOWS))
+        for (build, engine), (texts, how) in itertools.product(engines.items(), cases):
+            status, words, bad = scan(engine, pattern, texts, how)
             assert (status, bad if status else list(words)) == expected, (data, build)
-
-
-def check_counts(engines, pattern, data, special_tokens, expected):
-    """The counts of the words, as training takes them, are as expected."""
-    for build, engine in engines.items():
-        words = engine.words(special_tokens, pattern)
-        words.scan_all([data])
-        assert {word.decode(): count for word, count in words.copy().items()} == expected, build
-
-
-@pytest.mark.parametrize("special_tokens", [["<|endoftext|>"], ["<|", "<|<|"], ["字", " 's"], ["aa", "a "], ["\n\n", "\u3000"]])
-def test_special_tokens_are_walls(engines, pattern, special_tokens):
-    rng = random.Random(15)
-    for _ in range(TRIALS // 10):
-        text = "".join(rng.choices(rng.sample(PARTS, 8) + 2 * special_tokens, k=rng.randint(1, 200)))
-        pieces = bpe.special_token_finder(tuple(special_tokens)).split(text)
-        expected = collections.Counter(word for piece in pieces[::2] for word in split(pattern, piece))
-        check_counts(engines, pattern, text.encode(), special_tokens, expected)
-
-
-def test_counts_of_real_texts(engines, pattern):
-    folder = pathlib.Path(os.environ.get("BPE_CORPORA") or FIXTURES)
-    files = sorted(folder.glob("*.txt"))
-    assert files
-    for path in files:
-        data = path.read_bytes()
-        if not WHOLE:
-            data = data[: 1 << 19].decode(errors="ignore").encode()
-        expected = collections.Counter(split(pattern, data.decode()))
-        check_counts(engines, pattern, data, (), expected)
-
-
-def test_classes_are_those_of_regex(pattern):
-    texts = set(parsing.characters_of(parsing.parse(bpe.PATTERNS.get(pattern, pattern))))
-    classes, _, sets = parsing.classes_of(texts)
-    for code, text in itertools.product(random.Random(16).sample(range(0x110000), 2000), texts):
-        assert sets[text] >> classes[code] & 1 == bool(regex.match(text, chr(code))), (code, text)

@@ -5,7 +5,6 @@ C engine.
     pytest -q tests/programs/test_systems.py
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -126,28 +125,3 @@ def test_no_function_that_only_posix_has_is_needed(tmp_path):
     assert tokenizer.merges == training.train_bpe(CORPUS, 400, [END])[1]
     n_ids = ((tmp_path / "model" / "ids.npy").stat().st_size - 128) // 2
     assert n_ids == len(tokenizer.encode(CORPUS.read_bytes().decode()))
-
-
-@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.json", "ids.npy"])
-def test_a_file_that_another_program_has_open_is_named_and_what_is_finished_stays(tmp_path, monkeypatch, model, name):
-    """On Windows, such a file can't be replaced."""
-    tokenizer = Tokenizer.load(model)
-    tokenizer.save(tmp_path)
-    replace = os.replace
-
-    def refuse(source, target):
-        if os.path.basename(target) == name:
-            raise PermissionError(13, "Access is denied", str(source), 5, str(target))
-        return replace(source, target)
-
-    monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(PermissionError, match=name) as caught:
-        if name.endswith(".npy"):
-            tokenizer.encode_files(CORPUS, tmp_path / name)
-        else:
-            tokenizer.save(tmp_path)
-    finished = {path.name for path in tmp_path.glob("*.tmp")}
-    assert f"{name}.0.bpe.tmp" in finished and all(f"/{each} " in str(caught.value) for each in finished)
-    monkeypatch.undo()
-    assert Tokenizer.load(tmp_path).merges == tokenizer.merges
-    json.loads((tmp_path / "tokenizer_config.json").read_bytes())

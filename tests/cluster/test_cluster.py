@@ -478,8 +478,8 @@ def test_a_shard_of_another_size_is_made_again(corpus, tmp_path, shards):
 
 
 def test_random_damage_gives_the_right_result_or_an_error_with_the_file():
-    outcomes = damaged.check(range(100), 2)
-    assert min(outcomes.values()) > 20 and sum(outcomes.values()) == 100
+    outcomes = damaged.check(range(200), 2)
+    assert min(outcomes.values()) > 20 and sum(outcomes.values()) == 200
 
 
 def test_buckets_and_task_bytes_must_be_integers(corpus, tmp_path):

@@ -37,7 +37,6 @@ from bpe_more.tokenizer import Tokenizer
 from foreign import LFS_POINTER
 from shared import (
     BAD_UTF8,
-    CORPORA,
     once,
     only_c,
     only_python,
@@ -53,12 +52,10 @@ from test_bpe import (
     CORPUS,
     CUSTOM,
     END,
-    GPT2,
     PART,
     ROOT,
     SPECIALS,
     call_in_script,
-    files_of,
     nested,
 )
 
@@ -147,23 +144,6 @@ def test_an_error_of_reading_names_the_file_that_failed_and_not_the_output(tmp_p
             with pytest.raises(OSError, match=r"Input/output error: .*broken\.txt") as caught:
                 call()
             assert caught.value.filename == str(broken)
-
-
-def test_files_that_cannot_be_read_or_written(tmp_path):
-    (tmp_path / "file").write_text("x")
-    encode = Tokenizer(*trained(300)).encode_files
-    for call in (lambda paths: training.train_bpe(paths, 300, []), lambda paths: encode(paths, tmp_path / "ids.npy")):
-        for paths, text in (([CORPUS, "missing.txt"], "missing.txt"), (tmp_path, "folder|directory")):
-            with pytest.raises((ValueError, OSError), match=text):
-                call(paths)
-    for call, text in (
-        (lambda: Tokenizer(*trained(300)).save(tmp_path / "file"), "file"),
-        (lambda: encode(CORPUS, tmp_path / "file" / "ids.npy"), "file"),
-        *[(lambda name=name: encode(CORPUS, name), r"\.npy") for name in ("out.txt", "out.npz", "")],
-    ):  # fmt: skip
-        with pytest.raises((ValueError, OSError), match=text):
-            call()
-    assert os.listdir(tmp_path) == ["file"]
 
 
 @pytest.mark.skipif(not hasattr(os, "seteuid"), reason="needs another user's rights")
@@ -715,22 +695,6 @@ def test_text_that_cannot_be_encoded_is_an_error_and_leaves_the_earlier_file(tmp
     assert read_ids(output) == ("u2", tokenizer.encode(data.decode(errors="replace")))
 
 
-@pytest.mark.parametrize("break_at", [1, 5, "the rename"])
-def test_an_interruption_while_encoding_leaves_the_earlier_file(tmp_path, monkeypatch, break_at, cut):
-    def texts():
-        for number in range(6):
-            if number == break_at:
-                raise KeyboardInterrupt
-            yield "low lower\n" * 300
-        monkeypatch.setattr(os, "replace", None)
-
-    cut(3000)
-    (tmp_path / "ids.npy").write_bytes(b"earlier")
-    with pytest.raises((KeyboardInterrupt, TypeError)):
-        Tokenizer(*trained(300)).encode_files(None, tmp_path / "ids.npy", texts=texts(), workers=1)
-    assert files_of(tmp_path) == {"ids.npy": b"earlier"}
-
-
 @only_c
 @pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux counts it")
 def test_encoding_takes_little_memory(tmp_path):
@@ -747,27 +711,3 @@ def test_encoding_takes_little_memory(tmp_path):
     n_ids, megabytes = map(int, result.stdout.split())
     assert n_ids * 2 + 128 == (tmp_path / "ids.npy").stat().st_size > 200_000_000 and megabytes < 180
     (tmp_path / "ids.npy").unlink()
-
-
-# --- large real texts, if BPE_CORPORA names a folder -----------------------------------------------------------------
-
-
-@pytest.mark.skipif(not CORPORA, reason="BPE_CORPORA names no folder with large texts")
-@only_c
-@pytest.mark.parametrize("name, size", [
-    ("zh.txt", 1000), ("languages.txt", 1000), ("code.txt", 32_000), ("novels.txt", 10_000),
-])  # fmt: skip
-def test_workers_slices_and_engines_change_nothing_on_large_texts(name, size, cut):
-    path = Path(CORPORA) / name
-    pieces = path.read_bytes().decode().split(END)
-    counts = Counter(itertools.chain.from_iterable(map(regex.compile(GPT2).findall, pieces)))
-    words = {word.encode(): count for word, count in counts.items()}
-    for slice_bytes, n_workers in itertools.product((100_000, 3 << 20), (1, 2, 7)):
-        cut(slice_bytes)
-        assert training.count_words(path, [END], workers=n_workers) == words
-    cut(1 << 20)
-    assert training.count_words(path, [END], engine="python") == words
-    # Python would learn for long from words that occur once, which are whole sentences in Chinese: a tenth of them is here
-    some = {word: count for number, (word, count) in enumerate(words.items()) if count > 1 or number % 10 == 0}
-    in_python = training.train_from_counts(some, size, [END], engine="python")
-    assert training.train_from_counts(some, size, [END], engine="c") == in_python

@@ -5,6 +5,7 @@ many random cases a test has.
 """
 
 import array
+import concurrent.futures
 import copy
 import gc
 import itertools
@@ -248,6 +249,15 @@ def test_a_memory_that_is_full_is_emptied():
     for data in (text, text[:100_000]):
         ids = [255 if token_id == 256 else token_id for token_id in encoder.encode_utf8(data)]
         assert bytes(ids) == data.replace(b"ab", b"\xff")
+
+
+def test_threads_that_encode_at_once_use_a_cache_each():
+    rng = random.Random(5)
+    tokenizer = trained([random_text(rng, PARTS, 500)], 100, ["<|"])
+    texts = [random_text(rng, PARTS, 3000) for _ in range(8)]
+    expected = [encoders.Encoder(tokenizer).encode_utf8(text.encode()) for text in texts]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(tokenizer.encode, texts * 4)) == expected * 4
 
 
 # --- what can't be encoded -------------------------------------------------------------------------------------------

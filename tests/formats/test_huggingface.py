@@ -46,6 +46,7 @@ from shared import (
     only_c,
     only_python,
     read_ids,
+    same_everywhere,
     split_anywhere,
     summary,
     train_and_save,
@@ -264,6 +265,7 @@ LOADED = {  # what other tools write that Tokenizer does as well
     "the same by default": lambda content: content["pre_tokenizer"]["pretokenizers"][1].pop("use_regex"),
     "two Splits": lambda content: content["pre_tokenizer"]["pretokenizers"].insert(0, SPLIT),
     "an added token with the bytes of another": with_token(" t"),
+    "an empty token": lambda content: content["model"].update(vocab={"": 600, **content["model"]["vocab"]}),
     **{f"a Split on the text {text!r}": with_change("pre_tokenizer", "pretokenizers", 0, "pattern", {"String": text})
        for text in (" ", "the", ". ", "^a|b$", "\\s", "th(e)", "[a-z]", "e-&~# \t\n", "é")},
     "another custom pattern": with_change("pre_tokenizer", "pretokenizers", 0, "pattern", "Regex", r"\d+|[a-z]+|[A-Z]"),
@@ -281,25 +283,15 @@ def test_a_name_with_other_characters_than_those_of_bytes_is_never_found(tmp_pat
 @only_python
 @pytest.mark.parametrize("change", LOADED.values(), ids=LOADED)
 def test_a_tokenizer_json_of_other_tools_loads_and_gives_the_same_ids(tmp_path, change):
-    tokenizers = need("tokenizers")
     Tokenizer(*trained(600), [END]).save(tmp_path / "model")
     path = changed(tmp_path / "model", change)
-    theirs = tokenizers.Tokenizer.from_file(str(path))
     (tmp_path / "alone").mkdir()
     shutil.copy(path, tmp_path / "alone")
     text = f"{PART}{END} the <mask>new word'LL{END}"
-    expected = theirs.encode(text, add_special_tokens=False).ids
-    tokenizer = Tokenizer.load(path)
-    assert tokenizer.encode(text) == expected and tokenizer.decode(expected) == text
-    text = text[-1500:]
-    expected = theirs.encode(text, add_special_tokens=False).ids
-    for place in (path, str(path), tmp_path / "model", tmp_path / "alone"):
-        tokenizer = Tokenizer.load(place)
-        assert tokenizer.encode(text) == expected and tokenizer.decode(expected) == text
-        tokenizer.save(tmp_path / "again")
-        for again in (tokenizer, Tokenizer.load(tmp_path / "again"), pickle.loads(pickle.dumps(tokenizer))):
-            assert again.encode(text) == expected  # below: added tokens that are not special stay
-            assert again.decode(expected, skip_special_tokens=True) == theirs.decode(expected, skip_special_tokens=True)
+    tokenizer, theirs, [ids] = same_everywhere(path, [text], tmp_path / "again")
+    for same in (tokenizer, *map(Tokenizer.load, (str(path), tmp_path / "model", tmp_path / "alone", tmp_path / "again"))):
+        assert same.encode(text) == ids and same.decode(ids) == text  # below: added tokens that are not special stay
+        assert same.decode(ids, skip_special_tokens=True) == theirs.decode(ids, skip_special_tokens=True)
 
 
 @only_python
@@ -334,14 +326,13 @@ def test_an_expression_that_tokenizers_reads_differently_is_an_error_unless_the_
 @only_python
 def test_a_token_that_no_program_finds_in_text_is_kept_beside_the_one_with_its_bytes(tmp_path):
     """The package cute_tokenizer has 2,602 such: characters, not bytes in printable characters."""
-    tokenizers, name = need("tokenizers"), "今"
+    name = "今"
     path = changed(tmp_path, lambda content: content["model"]["vocab"].update({name: 601, bpe.to_printable(name.encode()): 600}))
-    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), Tokenizer.load(path)
     text = f"{PART}{name}{END}今天"
-    tokenizer.save(tmp_path / "again")
+    tokenizer, theirs, [ids] = same_everywhere(path, [text], tmp_path / "again")
     again = Tokenizer.load(tmp_path / "again")
     for model in (tokenizer, again, pickle.loads(pickle.dumps(tokenizer)), tokenizer.extend(texts=["zq zq"], n_tokens=1)):
-        assert model.encode(text) == theirs.encode(text, add_special_tokens=False).ids
+        assert model.encode(text) == ids
         assert model.decode([601, 600]) == theirs.decode([601, 600]) == "今今"
         assert model.encode_ordinary(f"{END} a") == tokenizer.encode_ordinary(f"{END} a")
     assert json.loads(path.read_bytes())["model"]["vocab"].items() <= json.loads((tmp_path / "again/tokenizer.json").read_bytes())["model"]["vocab"].items()
@@ -378,31 +369,20 @@ def texts_with_traps(seed, n, specials):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_of_the_kinds_that_people_have_gives_their_ids(tmp_path, cut, kind):
-    tokenizers = need("tokenizers")
     path = tmp_path / "tokenizer.json"
     path.write_text(foreign(kind), encoding="utf-8")
-    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), Tokenizer.load(path)
-    texts = [*texts_with_traps(kind, MANY, tokenizer.special_tokens), PART[:5000]]
-    expected = [ids.ids for ids in theirs.encode_batch(texts, add_special_tokens=False)]
-    assert [tokenizer.encode(text) for text in texts] == expected
-    assert tokenizer.encode_batch(texts) == expected
+    texts = [*texts_with_traps(kind, MANY, Tokenizer.load(path).special_tokens), PART[:5000]]
+    tokenizer, theirs, expected = same_everywhere(path, texts, tmp_path / "again")
+    Tokenizer.load(tmp_path / "again").save(tmp_path / "third")
+    assert files_of(tmp_path / "again") == files_of(tmp_path / "third")
     if "normalizer" not in KINDS[kind] and "lossy" not in KINDS[kind]:
         assert [tokenizer.decode(ids) for ids in expected] == texts
     rng, cut_small = random.Random(1), cut(300, 200)
     for text, ids in zip(texts[::5], expected[::5]):
-        assert list(tokenizer.encode_iterable(split_anywhere(rng, text))) == ids
+        assert list(tokenizer.encode_iterable(split_anywhere(rng, text))) == ids == copy.deepcopy(tokenizer).encode(text)
     whole = "".join(texts[:60])
     assert ids_in_file(tokenizer, whole, tmp_path) == theirs.encode(whole, add_special_tokens=False).ids, cut_small
     assert list(tokenizer.encode_iterable(split_anywhere(rng, whole))) == tokenizer.encode(whole)
-
-    tokenizer.save(tmp_path / "again")
-    again = Tokenizer.load(tmp_path / "again")
-    again.save(tmp_path / "third")
-    assert files_of(tmp_path / "again") == files_of(tmp_path / "third")
-    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "again/tokenizer.json"))
-    assert [ids.ids for ids in theirs.encode_batch(texts, add_special_tokens=False)] == expected
-    for same in (again, pickle.loads(pickle.dumps(tokenizer)), copy.deepcopy(tokenizer)):
-        assert [same.encode(text) for text in texts[::5]] == expected[::5]
     content, saved = json.loads(foreign(kind)), json.loads((tmp_path / "again/tokenizer.json").read_bytes())
     assert (saved["post_processor"], saved["truncation"]) == (content["post_processor"], content["truncation"])
     # text that is not trusted: no id of a special token that is not a word of the vocabulary too
@@ -502,7 +482,7 @@ def test_a_folder_of_another_model_has_our_ids_in_transformers_after_a_save(tmp_
 @pytest.mark.parametrize("names", [["õ", "÷", "ÿ", "<|begin|>"], ["<|begin|>", "õ", "<|end|>"], ["Ġferry", "é"]])
 def test_special_tokens_with_the_names_of_bytes_that_a_vocabulary_lacks_are_saved(tmp_path, names):
     """DeepSeek-Coder's folder has õ, ÷ and others as added tokens, and no tokens for the bytes F5 and F7."""
-    tokenizers, content = need("tokenizers"), json.loads(foreign("StarCoder"))
+    content = json.loads(foreign("StarCoder"))
     missing = {bpe.to_printable(name.encode("latin-1")) if name == "é" else name for name in names}
     tokens = [name for name in content["model"]["vocab"] if name not in missing]
     content["model"]["vocab"] = {name: number for number, name in enumerate(tokens)}
@@ -510,15 +490,8 @@ def test_special_tokens_with_the_names_of_bytes_that_a_vocabulary_lacks_are_save
     flags = {key: value for key, value in content["added_tokens"][0].items() if key not in ("id", "content")}
     content["added_tokens"] = [{"id": len(tokens) + n, "content": name, **flags} for n, name in enumerate(names)]
     (tmp_path / "tokenizer.json").write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-    tokenizer, theirs = Tokenizer.load(tmp_path), tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     texts = [f"the{''.join(names)}low {names[0]} 12", "the ferrys", *names]
-    expected = [theirs.encode(text, add_special_tokens=False).ids for text in texts]
-    for _ in range(2):
-        assert [tokenizer.encode(text) for text in texts] == expected
-        tokenizer.save(tmp_path / "again")
-        tokenizer = Tokenizer.load(tmp_path / "again")
-        theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "again/tokenizer.json"))
-        assert [theirs.encode(text, add_special_tokens=False).ids for text in texts] == expected
+    tokenizer, _, _ = same_everywhere(tmp_path / "tokenizer.json", texts, tmp_path / "again")
     assert tokenizer.special_ids == {name: len(tokens) + n for n, name in enumerate(names)}
     with pytest.raises(ValueError, match="'é' can't be saved: it looks like bytes"):  # here the byte E9 is a token
         Tokenizer(*trained(300)).with_special_tokens(["é"]).save(tmp_path)
@@ -534,22 +507,15 @@ def test_added_tokens_that_are_also_bytes_or_merges_have_the_ids_of_tokenizers(t
     theirs.add_tokens(["the", "ing", " the", "harbor"])
     theirs.save(str(tmp_path / "tokenizer.json"))
     path = changed(tmp_path, with_change("model", "ignore_merges", ignore_merges))
-    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), Tokenizer.load(path)
-    assert tokenizer.special_ids["é"] == 0xE9 and b"".join(merges[tokenizer.special_ids["the"] - 257]) == b"the"
-    rng, pieces = random.Random(3), [*tokenizer.special_tokens, "釀", "o", " ", "r\r", "<\r>", "m", " in", "\n"]
+    rng, pieces = random.Random(3), [*Tokenizer.load(path).special_tokens, "釀", "o", " ", "r\r", "<\r>", "m", " in", "\n"]
     texts = ["".join(rng.choices(pieces, k=rng.randint(1, 8))) for _ in range(MANY)]
-    expected = [ids.ids for ids in theirs.encode_batch(texts)]
-    tokenizer.save(tmp_path / "again")
-    saved = tokenizers.Tokenizer.from_file(str(tmp_path / "again/tokenizer.json"))
-    assert [ids.ids for ids in saved.encode_batch(texts)] == expected
-    for same in (tokenizer, Tokenizer.load(tmp_path / "again"), pickle.loads(pickle.dumps(tokenizer))):
-        assert [same.encode(text) for text in texts] == expected
-        for text in ("é釀", "the thing"):
-            assert same.decode(same.encode(text)) == theirs.decode(same.encode(text), skip_special_tokens=False)
+    tokenizer, theirs, expected = same_everywhere(path, texts, tmp_path / "again")
+    assert tokenizer.special_ids["é"] == 0xE9 and b"".join(merges[tokenizer.special_ids["the"] - 257]) == b"the"
+    for text in ("é釀", "the thing"):
+        assert tokenizer.decode(tokenizer.encode(text)) == theirs.decode(tokenizer.encode(text), skip_special_tokens=False)
     assert tokenizer.encode_ordinary("釀é") == Tokenizer(vocab, merges, [END]).encode("釀é")
-    tokenizer.prune(990).save(tmp_path / "again")
-    smaller = tokenizers.Tokenizer.from_file(str(tmp_path / "again/tokenizer.json"))
-    assert [tokenizer.prune(990).encode(text) for text in texts] == [ids.ids for ids in smaller.encode_batch(texts)]
+    tokenizer.prune(990).save(tmp_path / "smaller")
+    same_everywhere(tmp_path / "smaller/tokenizer.json", texts, tmp_path / "again")
     longer = tokenizer.extend(texts=["abracadabra " * 9], n_tokens=5)
     assert [longer.encode(text) for text in texts] == expected
     assert tokenizer.sources(tokenizer)[0xE9] == [0xE9]
@@ -698,16 +664,12 @@ RULES = {  # entry: its values; any of them go together
 
 @pytest.mark.parametrize("seed", range(8 + MANY // 50))
 def test_the_rules_of_other_programs_go_together(tmp_path, monkeypatch, cut, seed):
-    tokenizers, rng = need("tokenizers"), random.Random(seed)
+    rng = random.Random(seed)
     monkeypatch.setitem(KINDS, f"random {seed}", {name: rng.choice(values) for name, values in RULES.items()})
     path = tmp_path / "tokenizer.json"
     path.write_text(foreign(f"random {seed}"), encoding="utf-8")
-    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), Tokenizer.load(path)
-    texts = texts_with_traps(seed, MANY // 2, tokenizer.special_tokens)
-    expected = [ids.ids for ids in theirs.encode_batch(texts, add_special_tokens=False)]
-    assert [tokenizer.encode(text) for text in texts] == expected
-    tokenizer.save(tmp_path)
-    assert [Tokenizer.load(path).encode(text) for text in texts[:20]] == expected[:20]
+    texts = texts_with_traps(seed, MANY // 2, Tokenizer.load(path).special_tokens)
+    tokenizer, theirs, _ = same_everywhere(path, texts, tmp_path / "again")
     cut(100)
     whole = "".join(texts)
     assert ids_in_file(tokenizer, whole, tmp_path) == theirs.encode(whole, add_special_tokens=False).ids == tokenizer.encode(whole)

@@ -279,3 +279,8 @@ def same_everywhere(path, texts, folder):
     elsewhere = read(str(folder / "tokenizer.json"))
     assert [ids.ids for ids in elsewhere.encode_batch(texts, add_special_tokens=False)] == expected
     return ours, theirs, expected
+
+
+@pytest.fixture(autouse=True)
+def in_both_engines():
+    """For folders and files whose tests run once: where this is imported, it replaces the fixture of tests/conftest.py."""

@@ -22,7 +22,7 @@ import pytest
 from bpe_more import choices, training
 from bpe_more.corpus import reading, slicing
 from bpe_more.tokenizer import Tokenizer
-from shared import BAD_UTF8, least_seconds, one_line, read_ids, wait_for
+from shared import BAD_UTF8, in_both_engines, least_seconds, one_line, read_ids, wait_for  # noqa: F401 (tests run once)
 from test_bpe import END, FIXTURE, HERE, need
 
 pa = need("pyarrow")
@@ -34,11 +34,6 @@ pl, pd, duckdb, datasets = map(need, ("polars", "pandas", "duckdb", "datasets"))
 
 import bpe  # noqa: E402
 from bpe_more.corpus import arrow, data  # noqa: E402 (which imports orjson)
-
-
-@pytest.fixture(autouse=True)
-def in_both_engines():
-    """Replace the fixture of the folder above: these tests run once, with the C engine if there is one."""
 
 TEXTS = ["", *FIXTURE[:6_000].splitlines(keepends=True), "", f"字 {END} é\U0001f600", "", "no end"]
 MODEL = training.train_bpe(texts=TEXTS, vocab_size=400, special_tokens=[END])

@@ -1,7 +1,6 @@
 """The scanner in bpe_words.c finds the words that `regex` finds: named and custom patterns, with vector instructions and without.
 
-The complete C source is compiled twice, each time with a sink that writes down the length of every word. So words are
-compared one by one, and not only by their counts. The short and the long version:
+The short and the long version:
 
     pytest -q tests/engine/test_scanners.py
     TRIALS=200000 WHOLE=1 pytest -q tests/engine/test_scanners.py
@@ -10,7 +9,7 @@ TRIALS is how many random texts each pattern and build gets. WHOLE means all cod
 of five characters.
 """
 
-import array
+import collections
 import functools
 import itertools
 import os
@@ -24,6 +23,7 @@ from random_patterns import WORDS
 
 import bpe
 import build_ffi
+from bpe_more import choices
 from bpe_more import engine as in_c
 from bpe_more.patterns.steps import TIKTOKEN_CL100K
 from shared import BAD_UTF8
@@ -39,103 +39,28 @@ KNOWN = {"llama3": LLAMA3, "qwen2": LLAMA3.replace("{1,3}", ""), **bpe.PATTERNS,
 CUSTOM = [bpe.PATTERNS["cl100k"].replace("{1,3}", "{1,2}"), r" ?\w+|\s+(?!\S)|\s", r"\w+", r"\S+|\s", r"[^\n]*\n|[^\n]+", r"(?=[A-Z])[^a]{2,3}?|a+"]
 PATTERNS = [*NAMED, *CUSTOM]
 EXPRESSIONS = {pattern: regex.compile(KNOWN.get(pattern, pattern)) for pattern in PATTERNS}
-BUILDS = {"default": ["-O2"], "plain": ["-O1", "-DPLAIN_C"]}
-
-# Texts lie one after the other. Each is scanned as if memory ended behind it, or as if the other texts followed behind a
-# wall, or by walk_word alone, which reads character by character.
-RECORDER = """
-enum { MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER };
-typedef struct { const uint8_t *at; uint32_t *lengths; size_t n; } recorder;
-
-static int record(void *state, const pending *words, size_t n)
-{
-    recorder *r = state;
-    for (size_t i = 0; i < n; i++) {
-        const uint8_t *key = (const uint8_t *)words[i].key;
-        const size_t length = length_of(words[i].key);
-        if (!length || memcmp(words[i].word, r->at, length) || (length <= 15 && (key[15] != length || memcmp(key, r->at, length))))
-            return -1;
-        r->at += length;
-        r->lengths[r->n++] = (uint32_t)length;
-    }
-    return BPE_OK;
-}
-
-int record_words(const bpe_pattern *pattern, const uint8_t *text, const size_t *lengths, size_t n, int how, uint32_t *of_words,
-                 size_t *n_words, size_t *bad)
-{
-    const uint8_t *end = text;
-    recorder r = {text, of_words, 0};
-    bpe_rules rules = {.pattern = pattern, .run = fastest_machine()};
-    table slots = {0}; /* which a batch asks for */
-    pending pending_words[BATCH_ROOM];
-    batch b = {.rules = &rules, .pattern = pattern, .table = &slots, .sink = record, .state = &r, .words = pending_words};
-    int status = new_table(&slots, (uint64_t[2]){1, 2});
-    if (status == BPE_OK)
-        status = index_rows(&rules);
-    b.rows = rules.rows;
-    for (size_t i = 0; i < n; i++)
-        end += lengths[i];
-    for (size_t i = 0; i < n && status == BPE_OK; text += lengths[i++]) {
-        const uint8_t *piece_end = text + lengths[i];
-        b.text = text;
-        b.limit = how == MEMORY_ENDS ? piece_end : end;
-        if (how != CHARACTER_BY_CHARACTER)
-            status = scan_text(&b, piece_end);
-        if (status == BPE_OK)
-            status = end_batch(&b);
-        while (how == CHARACTER_BY_CHARACTER && status == BPE_OK && r.at < piece_end) {
-            const size_t length = (size_t)(walk_word(pattern, r.at, piece_end) - r.at);
-            if (!length)
-                status = -1;
-            r.at += length;
-            r.lengths[r.n++] = (uint32_t)length;
-        }
-        *bad = (size_t)(b.text - text);
-        if (status == BPE_OK && r.at != piece_end)
-            status = -2;
-    }
-    *n_words = r.n;
-    free(rules.rows);
-    free_table(&slots);
-    return status;
-}
-"""
-PROTOTYPE = """
-int record_words(const bpe_pattern *pattern, const uint8_t *text, const size_t *lengths, size_t n, int how, uint32_t *of_words,
-                 size_t *n_words, size_t *bad);
-"""
-MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER = range(3)
+BUILT, _ = choices.find_engine()  # without it, all tests here are skipped
 
 
-def compile_engine(folder, flags, more="", prototypes=""):
-    """An engine of its own: the C source, with more C behind it, compiled in a folder with these flags."""
-    (folder / "full.c").write_text(build_ffi.source() + more, encoding="utf-8")
+def compile_engine(folder, flags):
+    """An engine of its own: the C source, compiled in a folder with these flags."""
+    (folder / "full.c").write_text(build_ffi.source(), encoding="utf-8")
     command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-std=gnu11", *flags]
     subprocess.run([*command, "-o", folder / "full.so", folder / "full.c"], check=True)
     ffi = cffi.FFI()
-    ffi.cdef(build_ffi.prototypes() + prototypes)
+    ffi.cdef(build_ffi.prototypes())
     return in_c.Engine(types.SimpleNamespace(ffi=ffi, lib=ffi.dlopen(str(folder / "full.so"))), bpe.PATTERNS, bpe.last_cut)
 
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory):
-    """{name of the build: engine}; each test compares both with the same words, since finding these takes longest."""
-    return {name: compile_engine(tmp_path_factory.mktemp(name), flags, RECORDER, PROTOTYPE) for name, flags in BUILDS.items()}
+    """Each test compares both builds with the same words, since finding these takes longest."""
+    return {"default": BUILT, "plain": compile_engine(tmp_path_factory.mktemp("plain"), ["-O1", "-DPLAIN_C"])}
 
 
 @pytest.fixture(params=PATTERNS)
 def pattern(request):
     return request.param
-
-
-def scan(engine, pattern, texts, how):
-    """(status, lengths of the words of all texts, offset of a bad byte in its text)"""
-    ffi, blob, (tables, _) = engine.ffi, b"".join(texts), engine.pattern(pattern)
-    lengths, n, bad = ffi.new("uint32_t[]", len(blob) + 1), ffi.new("size_t *"), ffi.new("size_t *")
-    data, of_texts = ffi.from_buffer("uint8_t[]", blob), list(map(len, texts))
-    status = engine.lib.record_words(tables, data, of_texts, len(texts), how, lengths, n, bad)
-    return status, array.array("I", ffi.buffer(lengths)[: 4 * n[0]]), bad[0]
 
 
 def split(pattern, text):
@@ -147,21 +72,27 @@ def split(pattern, text):
 
 
 def words_of(pattern, texts):
-    """The lengths of the words that regex finds."""
-    return array.array("I", [len(word.encode()) for text in texts for word in split(pattern, text)])
+    """The words that regex finds, and how often."""
+    return collections.Counter(word.encode() for text in texts for word in split(pattern, text))
+
+
+def count(engine, pattern, texts, each):
+    """The words that an engine finds in texts that lie one after the other in memory, or in each alone."""
+    words = engine.words((), pattern)
+    for part in [[text] for text in texts] if each else [texts]:
+        words.scan_all(part)
+    return words.copy()
 
 
 def check(engines, pattern, texts, expected=None):
     """All texts have the words that regex finds, however they are scanned; the message names the one that has others."""
-    if expected is None:
-        expected = words_of(pattern, texts)
+    expected = expected or words_of(pattern, texts)
     data = [text.encode() for text in texts]
-    for build, how in itertools.product(engines, (MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER)):
-        if scan(engines[build], pattern, data, how)[:2] == (0, expected):
+    for (build, engine), each in itertools.product(engines.items(), (False, True)):
+        if count(engine, pattern, data, each) == expected:
             continue
         for text in texts:
-            status, words, _ = scan(engines[build], pattern, [text.encode()], how)
-            assert (status, list(words), text, build, how) == (0, list(words_of(pattern, [text])), text, build, how)
+            assert count(engine, pattern, [text.encode()], each) == words_of(pattern, [text]), (text, build)
         raise AssertionError(f"differs among other texts only, {build}: {texts[:3]}...")
 
 
@@ -287,16 +218,13 @@ def random_bytes(rng):
     return before + rng.choice([*BAD_UTF8, b"\xe4\xb8x"]) + after
 
 
-def test_bytes_are_utf8_or_bad_where_python_says_so(engines, pattern):
-    rng, bad_utf8 = random.Random(13), engines["default"].lib.BPE_BAD_UTF8
+def test_bytes_are_utf8_where_python_says_so(engines, pattern):
+    rng = random.Random(13)
     for _ in range(11 * TRIALS):
         data = random_bytes(rng)
-        cases = [([data], MEMORY_ENDS)]
         try:
-            expected = (0, list(words_of(pattern, [data.decode()])))
-        except UnicodeDecodeError as error:
-            expected = (bad_utf8, error.start)
-            cases.append(([data, b"abc\x80" * 30], TEXT_FOLLOWS))
-        for (build, engine), (texts, how) in itertools.product(engines.items(), cases):
-            status, words, bad = scan(engine, pattern, texts, how)
-            assert (status, bad if status else list(words)) == expected, (data, build)
+            check(engines, pattern, [data.decode()])
+        except UnicodeDecodeError:
+            for engine, after in itertools.product(engines.values(), ([], [b"abc\x80" * 30])):
+                with pytest.raises(UnicodeDecodeError):
+                    count(engine, pattern, [data, *after], False)

@@ -264,6 +264,13 @@ def test_merges_of_many_words_are_those_of_python(letters, n, top):
         assert learn(table(words), wanted) == expected[:wanted]
 
 
+@pytest.mark.parametrize("wanted", [1, 2, 3, 10])
+def test_words_of_a_single_byte_are_not_among_those_that_merges_come_from(wanted):
+    """Words that are too rare for the last merge that is wanted stay out; each merge completes a word here."""
+    expected = [(b"a", b"b", 5, 5), (b"c", b"d", 3, 3), (b"e", b"f", 2, 2)]
+    assert learn(table({b"ab": 5, b"cd": 3, b"ef": 2, b"x": 9, b"y": 9, b"z": 9}), wanted) == expected[:wanted]
+
+
 def test_a_learner_returns_often_enough_to_be_interrupted():
     ffi, lib, rng, times = ENGINE.ffi, ENGINE.lib, random.Random(5), []
     words = table({b"%x" % rng.getrandbits(150): 1 for _ in range(200_000)})

@@ -7,6 +7,7 @@ with a sanitized C engine, which stops at the first byte that is read beyond a p
 
 import json
 import random
+import re
 import sys
 import tempfile
 import zlib
@@ -52,6 +53,13 @@ def damaged(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
 def with_other_lengths(file: bytes, rng: random.Random) -> bytes:
     """Give another length to the first part of a file of counts."""
     return file[:48] + rng.choice([0, 1, 7, 8, 10**6, 2**63, 2**64 - 1]).to_bytes(8, sys.byteorder) + file[56:]
+
+
+def with_another_number(data: bytes, rng: random.Random) -> bytes:
+    """Change a number in a plan or a description."""
+    places = [match.span() for match in re.finditer(rb"(?<=[ \[])\d+(?=[,\]}\s])", data)]
+    start, end = rng.choice(places)
+    return data[:end] + b"0" + data[end:] if rng.random() < 0.5 else data[:start] + b"1" + data[start:]
 
 
 def forged(file: bytes, rng: random.Random) -> bytes:
@@ -113,6 +121,8 @@ def check(cases: Iterable[int], seed: int) -> dict[str, int]:
                     data = rng.choice([kept[path][: rng.randrange(len(kept[path]))], kept[path] + b"\0"])
                 elif path.suffix == ".counts" and rng.random() < 0.4:
                     data = rng.choice([forged, with_other_lengths])(kept[path], rng)
+                elif path.suffix == ".json" and rng.random() < 0.3:
+                    data = with_another_number(kept[path], rng)
                 else:
                     data = damaged(kept[path], others, rng)
                 path.write_bytes(data)

@@ -21,7 +21,6 @@ import bpe
 import build_ffi
 from bpe_more import choices, training
 from bpe_more.engine.encoder import LONG_TEXT
-from bpe_more.formats.gpt2 import IgnoredMerges
 from bpe_more.tokenizer import Tokenizer, encoders
 
 BUILT, _ = choices.find_engine()  # without it, all tests here are skipped
@@ -186,26 +185,6 @@ def test_characters_whose_bytes_are_merged_at_once_get_the_same_ids(engines):
         alphabet = bytes(sorted(set("".join(chosen).encode())))
         tokenizer = Tokenizer(*random_vocabulary(rng, alphabet, rng.choice([2, 5, 10, 30, 100])))
         check(engines, tokenizer, [random_text(rng, chosen, length) for length in (3, 10, 100)])
-
-
-def test_words_that_are_tokens_stay_whole(engines):
-    """Tokens that merging would split, short and long, also in a cache that forgets, and with a byte that has no token."""
-    rng, split = random.Random(8), 0
-    for _ in range(TRIALS // 10):
-        vocab, merges = random_vocabulary(rng, b"abc ", rng.choice([3, 10, 60]))
-        new = (max(vocab) + 1 + n for n in range(10)) if max(vocab) < 2**31 else iter(sorted(set(range(99)) - set(vocab)))
-        for word in {random_text(rng, ["a", "b", "c", "d"], 20).encode() for _ in range(8)} - {b""} - set(vocab.values()):
-            vocab[next(new)] = word
-        whole, parts = Tokenizer(vocab, IgnoredMerges(merges)), Tokenizer(vocab, merges)
-        words = [token.decode() for token in vocab.values() if len(token) > 1 and b" " not in token and token.isalpha()]
-        for word in words:
-            try:
-                split += parts.encode(word) != whole.encode(word)
-            except ValueError:
-                split += b"d" not in vocab.values()
-            assert whole.encode(word) == [whole.ids[word.encode()]]
-        check(engines, whole, words[-12:])
-    assert split > TRIALS // 10
 
 
 @pytest.mark.parametrize("n", [1, 256, 1024])

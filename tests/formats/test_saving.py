@@ -70,21 +70,6 @@ def test_a_folder_has_everything_about_a_model_and_nothing_of_an_earlier_one(mai
         assert [" ".join(merge) for merge in model["merges"]] == lines[1:-1]
 
 
-def test_tokenizer_json_alone_is_the_model(tmp_path):
-    tokenizer = Tokenizer(*trained(600), [END])
-    tokenizer.save(tmp_path)
-    for change in (lambda path: path.write_bytes(b"something else"), os.remove):
-        for name in ("vocab.json", "merges.txt", "tokenizer_config.json"):
-            change(tmp_path / name)
-        for place in (tmp_path, str(tmp_path / "tokenizer.json")):
-            assert contents(Tokenizer.load(place)) == contents(tokenizer)
-    tokenizer.save(tmp_path)
-    (tmp_path / "tokenizer.json").unlink()
-    for place in (tmp_path, tmp_path / "nowhere", tmp_path / "tokenizer.json"):
-        with pytest.raises((FileNotFoundError, ValueError), match=regex.escape(str(place))):
-            Tokenizer.load(place)
-
-
 @only_python
 def test_tokenizer_json_has_the_spelling_of_gpt2s_pattern_that_other_programs_know(tmp_path):
     """Tokenizers 1.0 has no look-ahead of its own, and knows GPT-2's pattern by its exact spelling."""

@@ -273,9 +273,10 @@ def same_everywhere(path, texts, folder):
     read = need("tokenizers").Tokenizer.from_file
     theirs, ours = read(str(path)), bpe_more.Tokenizer.load(path)
     expected = [ids.ids for ids in theirs.encode_batch(texts, add_special_tokens=False)]
+    assert [ours.encode(text) for text in texts] == ours.encode_batch(texts) == expected
     ours.save(folder)
-    for same in ours, bpe_more.Tokenizer.load(folder), pickle.loads(pickle.dumps(ours)):
-        assert [same.encode(text) for text in texts] == same.encode_batch(texts) == expected
+    for same in bpe_more.Tokenizer.load(folder), pickle.loads(pickle.dumps(ours)):
+        assert [same.encode(text) for text in texts[::5]] == expected[::5]
     elsewhere = read(str(folder / "tokenizer.json"))
     assert [ids.ids for ids in elsewhere.encode_batch(texts, add_special_tokens=False)] == expected
     return ours, theirs, expected

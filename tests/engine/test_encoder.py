@@ -26,7 +26,6 @@ from bpe_more.tokenizer import Tokenizer, encoders
 BUILT, _ = choices.find_engine()  # without it, all tests here are skipped
 TRIALS = int(os.environ.get("TRIALS", 100))
 BYTES = {byte: bytes([byte]) for byte in range(256)}
-MARK = 0xABCDEF01  # stands behind the room for ids
 PARTS = ["a", "b", "ab", "aa", "ba", " ", "  ", "\n", "'", "'ll", "1", "é", "字", "漢字", "😀", "\u3000", "<|", "|>", "<", "."]
 PARTS += ["low", " lower", " newest", "x" * 70, "ab" * 40, "字" * 30, "aaa", "-" * 20, "AB", "'S", "/\n"]
 
@@ -38,41 +37,17 @@ def engines(tmp_path_factory):
     return {"as it is built": BUILT, "that forgets": compile_engine(folder, ["-O1", "-DCACHE_WORDS=48", "-DNO_LISTS"])}
 
 
-def new_cache(encoder):
-    """A cache, as a call makes one."""
-    return encoder.engine.create("cache", encoder.handle)
-
-
-def encode(engine, data, cache):
-    """(status, ids); nothing is written behind the room for the ids."""
-    ffi = engine.ffi
-    ids, ends = ffi.new("uint32_t[]", len(data) + 4), ffi.new("uint64_t[]", [len(data)])
-    ids[len(data) + 3] = MARK
-    status = engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), ends, 1, ids, ffi.NULL, ffi.NULL)
-    assert ids[len(data) + 3] == MARK
-    found = array.array("I", ffi.buffer(ids)[: 4 * ends[0]]).tolist()
-    narrow = ffi.new("uint16_t[]", len(data) + 3)
-    narrow[len(data) + 2] = MARK & 0xFFFF
-    ends[0] = len(data)
-    assert engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), ends, 1, ids, narrow, ffi.NULL) == status
-    assert ids[len(data) + 3] == MARK and narrow[len(data) + 2] == MARK & 0xFFFF
-    if not status:
-        assert list(narrow[0 : ends[0]]) == [token_id & 0xFFFF for token_id in found]
-    return status, found
-
-
 def check(engines, tokenizer, texts):
-    """The ids of some texts are those of Python: with words that are new, with words that are known, and by encode()."""
-    tokenizer._made_encoder = encoders.Encoder(tokenizer)
-    expected = [tokenizer.encode(text) for text in texts]
+    """The ids of some texts are those of Python: with words that are new, with words that are known, and as arrays."""
+    in_python, data = encoders.Encoder(tokenizer), [text.encode() for text in texts]
+    expected = [in_python.encode_utf8(text) for text in data]
+    flat = list(itertools.chain(*expected))
     for name, engine in engines.items():
         encoder = engine.encoder(tokenizer)
-        cache = new_cache(encoder)
-        for text, ids in zip(texts, expected):
-            data = text.encode()
-            for used in (new_cache(encoder), cache, cache):
-                assert encode(engine, data, used) == (engine.lib.BPE_OK, ids), (text, name)
-            assert encoder.encode_utf8(data) == ids, (text, name)
+        for text, ids in [*zip(data, expected)] * 2:
+            assert encoder.encode_utf8(text) == ids, (text, name)
+        for kind, code, largest in (("u2", "H", 0xFFFF), ("u4", "I", 0xFFFFFFFF)):  # narrow ids are the low 16 bits
+            assert array.array(code, encoder.encode_texts(data, kind)[0]).tolist() == [token_id & largest for token_id in flat], name
 
 
 def random_text(rng, parts, length):
@@ -171,7 +146,8 @@ def test_ids_are_those_of_python_for_merges_that_no_training_gives(engines):
         texts = [random_text(rng, "aaab cb"[: 5 + 2 * (b"c" in alphabet)], 300) for _ in range(3)]
         possible = [text for text in texts if set(text.encode()) <= set(alphabet)]
         for text, engine in itertools.product(set(texts) - set(possible), engines.values()):
-            assert encode(engine, text.encode(), new_cache(engine.encoder(tokenizer)))[0] == engine.lib.BPE_NO_TOKEN
+            with pytest.raises(ValueError, match="no token for the byte"):
+                engine.encoder(tokenizer).encode_utf8(text.encode())
         check(engines, tokenizer, possible)
     assert coinciding > TRIALS // 20
 

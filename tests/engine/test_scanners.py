@@ -149,7 +149,7 @@ def code_points(form, pattern):
     """Texts with every code point in a place, and their words; by default all to U+1FFF and, by chance, others."""
     chosen = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     if not WHOLE:
-        step = 11 if form == FORMS[0] and pattern in NAMED else 101
+        step = 17 if form == FORMS[0] and pattern in NAMED else 151
         chosen = chosen[:0x2000] + chosen[0x2000 + random.randrange(step) :: step]
     parts = [chosen[i : i + 500] for i in range(0, len(chosen), 500)]
     texts = ["".join(form.replace("%s", chr(code)) for code in part) for part in parts]

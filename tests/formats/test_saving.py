@@ -219,30 +219,6 @@ def test_a_folder_encodes_the_same_in_other_tools(tmp_path, size, pattern):
         assert encoding.decode(ids) == text == theirs.decode(ids, skip_special_tokens=False)
 
 
-@only_c
-@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
-def test_transformers_loads_a_folder_and_writes_one_that_loads(tmp_path, pattern):
-    transformers = need("transformers")
-    tokenizer = Tokenizer(*trained(600, pattern), [END], pattern)
-    tokenizer.save(tmp_path / "model")
-    theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "model"))
-    ids, text = tokenizer.encode(PART), f"Some new word, <pad>{END}!"
-    assert theirs(PART)["input_ids"] == ids and theirs.decode(ids) == PART
-    theirs.save_pretrained(str(tmp_path / "model"))  # over ours
-    theirs.save_pretrained(str(tmp_path / "new"))
-    for folder in ("model", "new"):
-        again = Tokenizer.load(tmp_path / folder)
-        again.rest = {}  # version 5 writes a template that adds nothing
-        assert (again.vocab, again.merges, again.options) == (tokenizer.vocab, tokenizer.merges, tokenizer.options)
-        assert again.settings() == tokenizer.settings()
-    theirs.add_tokens(["new word"])
-    theirs.add_special_tokens({"pad_token": "<pad>"})
-    for folder in ("model", "more"):
-        theirs.save_pretrained(str(tmp_path / folder))
-        assert Tokenizer.load(tmp_path / folder).encode(text) == theirs(text)["input_ids"]
-        assert Tokenizer.load(tmp_path / folder).encode(PART) == ids
-
-
 def test_a_model_of_32000_tokens_loads_in_less_than_half_a_second(tmp_path):
     pairs = [(bytes([left]), bytes([right])) for left in range(124) for right in range(256)]
     Tokenizer(with_merges(pairs), pairs).save(tmp_path)

@@ -661,17 +661,13 @@ def test_the_number_of_workers_changes_no_id(tmp_path, part, cut, workers):
     assert sorted(os.listdir(tmp_path)) == ["ids.npy", "other.txt"]
 
 
-@pytest.mark.parametrize("largest, kind", [(2**16 - 1, "u2"), (2**16, "u4"), (2**32 - 2, "u4")])
-def test_ids_take_two_bytes_if_all_fit(tmp_path, part, largest, kind):
+def test_a_special_token_beyond_65535_makes_all_ids_of_a_file_four_bytes_wide(tmp_path):
     vocab, merges = trained(300)
-    shifted = {token_id + largest - 299: token for token_id, token in vocab.items()}
-    tokenizer, ids = Tokenizer(shifted, merges, [END]), tmp_path / "ids.npy"
-    tokenizer.encode_files(part, ids)
-    assert read_ids(ids) == (kind, tokenizer.encode(PART))
-    if largest < 2**16:
-        (tmp_path / "new.txt").write_text("<new>")
-        Tokenizer(shifted, merges, ["<new>"]).encode_files(tmp_path / "new.txt", ids)
-        assert read_ids(ids) == ("u4", [2**16])
+    shifted = {token_id + 2**16 - 300: token for token_id, token in vocab.items()}
+    for special_tokens, kind in ([END], "u2"), ([END, "<new>"], "u4"):
+        tokenizer = Tokenizer(shifted, merges, special_tokens)
+        tokenizer.encode_files(texts=[PART], output=tmp_path / "ids.npy")
+        assert read_ids(tmp_path / "ids.npy") == (kind, tokenizer.encode(PART))
 
 
 @pytest.mark.parametrize("workers", [1, 2])

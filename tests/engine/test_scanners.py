@@ -34,8 +34,7 @@ cffi = need("cffi")
 TRIALS = int(os.environ.get("TRIALS", 200))
 WHOLE = bool(os.environ.get("WHOLE"))
 NAMED = ["gpt2", "cl100k", "o200k", "llama3", "qwen2"]
-LLAMA3 = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
-KNOWN = {"llama3": LLAMA3, "qwen2": LLAMA3.replace("{1,3}", ""), **bpe.PATTERNS, "cl100k": TIKTOKEN_CL100K}
+KNOWN = {**bpe.PATTERNS, "cl100k": TIKTOKEN_CL100K}
 CUSTOM = [bpe.PATTERNS["cl100k"].replace("{1,3}", "{1,2}"), r" ?\w+|\s+(?!\S)|\s", r"\w+", r"\S+|\s", r"[^\n]*\n|[^\n]+", r"(?=[A-Z])[^a]{2,3}?|a+"]
 PATTERNS = [*NAMED, *CUSTOM]
 EXPRESSIONS = {pattern: regex.compile(KNOWN.get(pattern, pattern)) for pattern in PATTERNS}

@@ -21,6 +21,7 @@ import bpe
 import build_ffi
 from bpe_more import choices, training
 from bpe_more.engine.encoder import LONG_TEXT
+from bpe_more.formats.gpt2 import IgnoredMerges
 from bpe_more.tokenizer import Tokenizer, encoders
 
 BUILT, _ = choices.find_engine()  # without it, all tests here are skipped
@@ -170,6 +171,7 @@ def test_merges_of_tokens_that_nothing_makes_are_never_made(engines, n):
     tokenizer = Tokenizer(dict(enumerate(tokens)), [*merges, (b"a", b"b")])
     check(engines, tokenizer, ["ab0000cd0000 ab0255cd0255 ab"])
     check(engines, Tokenizer(BYTES, []), ["", "né字 x"])  # and without merges
+    check(engines, Tokenizer({0: b"a", 1: b"ad"}, IgnoredMerges([])), ["ad"])  # a whole word needs no tokens of its bytes
 
 
 def test_words_of_any_length_get_the_same_ids_and_long_ones_take_n_log_n(engines):

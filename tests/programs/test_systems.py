@@ -125,3 +125,23 @@ def test_no_function_that_only_posix_has_is_needed(tmp_path):
     assert tokenizer.merges == training.train_bpe(CORPUS, 400, [END])[1]
     n_ids = ((tmp_path / "model" / "ids.npy").stat().st_size - 128) // 2
     assert n_ids == len(tokenizer.encode(CORPUS.read_bytes().decode()))
+
+
+def test_a_file_that_another_program_has_open_is_named_and_those_before_it_are_replaced(tmp_path, monkeypatch, model):
+    """On Windows, such a file can't be replaced."""
+    tokenizer = Tokenizer.load(model)
+    tokenizer.save(tmp_path)
+    replace = os.replace
+
+    def refuse(source, target):
+        if os.path.basename(target) == "vocab.json":
+            raise PermissionError(13, "Access is denied", str(source), 5, str(target))
+        return replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(PermissionError, match=r"can't replace .*/vocab\.json: ") as caught:
+        tokenizer.save(tmp_path)
+    finished = {path.name for path in tmp_path.glob("*.tmp")}
+    assert "vocab.json.0.bpe.tmp" in finished and str(caught.value).count("mv ") == len(finished)
+    assert all(f"/{name} " in str(caught.value) for name in finished)
+    assert Tokenizer.load(tmp_path).merges == tokenizer.merges

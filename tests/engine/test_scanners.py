@@ -145,11 +145,12 @@ FORMS = ["a%s1%s.%sB", "%s", "ab%scd", "'%s", " %s.", "!%s\n", "1%s2 ", "A%s's",
 
 @functools.cache
 def code_points(form, pattern):
-    """Texts with every code point in a place, and their words; by default all to U+1FFF and, by chance, others."""
+    """Texts with every code point in a place, and their words; by default all to U+1FFF, of custom patterns to U+05FF, and others by chance."""
     chosen = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     if not WHOLE:
-        step = 17 if form == FORMS[0] and pattern in NAMED else 151
-        chosen = chosen[:0x2000] + chosen[0x2000 + random.randrange(step) :: step]
+        step = 29 if form == FORMS[0] and pattern in NAMED else 151
+        first = 0x2000 if pattern in NAMED else 0x600
+        chosen = chosen[:first] + chosen[first + random.randrange(step) :: step]
     parts = [chosen[i : i + 500] for i in range(0, len(chosen), 500)]
     texts = ["".join(form.replace("%s", chr(code)) for code in part) for part in parts]
     return texts, words_of(pattern, texts)

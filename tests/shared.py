@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -256,3 +257,25 @@ def ids_in_file(tokenizer, text, folder, **options):
     path.write_bytes(text.encode())
     tokenizer.encode_files(path, output, workers=1, **options)
     return read_ids(output)[1]
+
+
+def same_everywhere(path, texts, folder):
+    """Load a tokenizer.json here and in tokenizers: the ids are the same, also after it is saved in a folder, and pickled.
+
+    Returns the tokenizer, that of tokenizers, and the ids of the texts.
+    """
+    read = need("tokenizers").Tokenizer.from_file
+    theirs, ours = read(str(path)), bpe_more.Tokenizer.load(path)
+    expected = [ids.ids for ids in theirs.encode_batch(texts, add_special_tokens=False)]
+    assert [ours.encode(text) for text in texts] == ours.encode_batch(texts) == expected
+    ours.save(folder)
+    for same in bpe_more.Tokenizer.load(folder), pickle.loads(pickle.dumps(ours)):
+        assert [same.encode(text) for text in texts[::5]] == expected[::5]
+    elsewhere = read(str(folder / "tokenizer.json"))
+    assert [ids.ids for ids in elsewhere.encode_batch(texts, add_special_tokens=False)] == expected
+    return ours, theirs, expected
+
+
+@pytest.fixture(autouse=True)
+def in_both_engines():
+    """For folders and files whose tests run once: where this is imported, it replaces the fixture of tests/conftest.py."""

@@ -21,7 +21,7 @@ import damaged
 import pytest
 
 import bpe
-from bpe_more import choices, cluster, training
+from bpe_more import choices, cluster
 from bpe_more.cluster import engines, urls
 from bpe_more.cluster.tasks import versions
 from bpe_more.corpus import counting
@@ -448,57 +448,6 @@ def test_the_module_and_the_page_are_short():
     assert len((HERE / "docs" / "cluster.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
-@pytest.fixture
-def counted(corpus, tmp_path):
-    """Counts of four tasks in three buckets, and train(), which uses them."""
-    train = functools.partial(cluster.train, None, str(corpus / "?.txt"), 1000, [END], counts=str(tmp_path / "counts"))
-    assert train(buckets=3, task_bytes=1).merges == one_machine(corpus, "txt").merges
-    return tmp_path / "counts", train
-
-
-def test_counts_that_are_cut_are_an_error_with_the_file(counted):
-    folder, train = counted
-    path = folder / "000002.counts"
-    data = path.read_bytes()
-    sizes = array("Q", data[48:72])
-    assert 72 + sum(sizes) == len(data)
-    for n_bytes in (0, 31, 47, 60, 72, 72 + sizes[0], 72 + sizes[0] + sizes[1], len(data) - 1):
-        path.write_bytes(data[:n_bytes])
-        with pytest.raises(ValueError, match=r"/counts/000002.counts (is damaged|has counts of other files or options): delete it .worker "):
-            train()
-    path.write_bytes((folder / "000001.counts").read_bytes())  # of another task
-    with pytest.raises(ValueError, match="000002.counts has counts of other files or options: delete it"):
-        train()
-
-
-def test_counts_with_other_lengths_are_an_error_with_the_file_in_each_engine(counted):
-    folder, train = counted
-    path = folder / "000001.counts"
-    data = path.read_bytes()
-    for size in (0, 1, 7, 8, 10**6, 2**63, 2**64 - 1):
-        path.write_bytes(b"".join([data[:48], array("Q", [size]), data[56:]]))
-        for engine in ("auto", "python"):
-            with pytest.raises(ValueError, match="/counts/000001.counts is damaged: delete it"):
-                train(engine=engine)
-
-
-NOT_OURS = [b"", b"{", b"[]", b"1", b"null", b'{"buckets": 3}', b"\xff", b"[" * 100_000]
-
-
-def test_a_plan_or_a_description_that_is_not_ours_is_one_line_with_the_file(counted, corpus, tmp_path):
-    folder, train = counted
-    encode = functools.partial(cluster.encode, None, str(corpus / "1.txt"), one_machine(corpus, "txt"), str(tmp_path / "ids"))
-    n_ids, message = encode(), "is damaged, or another program's; delete it, or name another folder"
-    plan, description = folder / "plan.json", tmp_path / "ids" / "1.txt.npy.json"
-    for path, run, number, end in (plan, train, b'"buckets": 3', ""), (description, encode, b'"ids": %d' % n_ids, r" .worker [^\n]*"):
-        data = path.read_bytes()
-        assert number in data
-        for content in (*NOT_OURS, data.replace(number, number + b"0")):
-            path.write_bytes(content)
-            with pytest.raises(ValueError, match=rf"^[^\n]*/{path.parent.name}/{path.name} {message}{end}$"):
-                run()
-
-
 def test_a_shard_whose_description_lacks_its_number_of_ids_is_made_again(corpus, tmp_path):
     encode = functools.partial(cluster.encode, None, str(corpus / "1.txt"), one_machine(corpus, "txt"), str(tmp_path / "ids"))
     n_ids = encode()
@@ -529,8 +478,8 @@ def test_a_shard_of_another_size_is_made_again(corpus, tmp_path, shards):
 
 
 def test_random_damage_gives_the_right_result_or_an_error_with_the_file():
-    outcomes = damaged.check(range(100), 2)
-    assert min(outcomes.values()) > 20 and sum(outcomes.values()) == 100
+    outcomes = damaged.check(range(200), 2)
+    assert min(outcomes.values()) > 20 and sum(outcomes.values()) == 200
 
 
 def test_buckets_and_task_bytes_must_be_integers(corpus, tmp_path):
@@ -559,19 +508,3 @@ def test_a_url_whose_package_is_missing_is_named():
     fsspec.register_implementation("far", "no_such_package.FarFileSystem", errtxt="Install no_such_package")
     with pytest.raises(ImportError, match="^far://bucket/a.txt: Install no_such_package$"):
         cluster.train(None, "far://bucket/a.txt", 300)
-
-
-@pytest.mark.parametrize("engine", ["auto", "python"])
-def test_rare_words_are_left_out_exactly_and_buckets_are_disjoint(corpus, engine):
-    options = choices.Options([END], min_word_count=5, engine=engine, workers=1).checked()
-    job = cluster.Job("counting", versions(), options, n_buckets=3)
-    paths = sorted(map(str, corpus.glob("?.txt")))
-    parts = zip(*(cluster.count_files(job, [path]).result for path in paths))
-    added = []
-    for of_bucket in parts:
-        table = counting.WordTable()
-        cluster.add_part(table, cluster.add(job, of_bucket).result)
-        added.append(dict(table))
-    expected = {word: n for word, n in training.count_words(paths, [END]).items() if n >= 5}
-    assert all(added) and sum(map(len, added)) == len(expected)
-    assert {word: n for bucket in added for word, n in bucket.items()} == expected

@@ -22,7 +22,7 @@ import pytest
 from bpe_more import choices, training
 from bpe_more.corpus import reading, slicing
 from bpe_more.tokenizer import Tokenizer
-from shared import BAD_UTF8, least_seconds, one_line, read_ids, wait_for
+from shared import BAD_UTF8, in_both_engines, least_seconds, one_line, read_ids, wait_for  # noqa: F401 (tests run once)
 from test_bpe import END, FIXTURE, HERE, need
 
 pa = need("pyarrow")
@@ -34,11 +34,6 @@ pl, pd, duckdb, datasets = map(need, ("polars", "pandas", "duckdb", "datasets"))
 
 import bpe  # noqa: E402
 from bpe_more.corpus import arrow, data  # noqa: E402 (which imports orjson)
-
-
-@pytest.fixture(autouse=True)
-def in_both_engines():
-    """Replace the fixture of the folder above: these tests run once, with the C engine if there is one."""
 
 TEXTS = ["", *FIXTURE[:6_000].splitlines(keepends=True), "", f"字 {END} é\U0001f600", "", "no end"]
 MODEL = training.train_bpe(texts=TEXTS, vocab_size=400, special_tokens=[END])
@@ -385,10 +380,9 @@ def test_rows_of_files_are_documents(tmp_path, engine, tokenizer, monkeypatch, n
     ROWS[name](Path(name), TEXTS)
     Path("text.txt").write_text("a text file\n")
     options = {"special_tokens": [END], "engine": engine}
-    assert training.train_bpe(name, 400, **options) == Tokenizer.train([name], 400, **options).save("model") or MODEL
-    assert training.train_bpe(["text.txt", name, "text.txt"], 400, **options) == training.train_bpe(
-        texts=["a text file\n", *TEXTS, "a text file\n"], vocab_size=400, **options)  # fmt: skip
-    assert training.count_words(name, **options) == training.count_words(texts=TEXTS, **options)
+    assert training.train_bpe(name, 400, **options) == MODEL
+    counts = training.count_words(["text.txt", name, "text.txt"], **options)
+    assert counts == training.count_words(texts=["a text file\n", *TEXTS, "a text file\n"], **options)
     for end in None, END:
         assert tokenizer.encode_files([name, "text.txt"], "ids.npy", end=end, engine=engine)
         tokenizer.encode_files(None, "expected.npy", texts=[*TEXTS, "a text file\n"], end=end)
@@ -553,45 +547,48 @@ def test_an_error_without_a_row_names_the_line_of_its_text(tmp_path):
             small.encode_files(tmp_path / name, tmp_path / "ids.npy")
 
 
-def test_json_is_read_the_same_without_orjson(monkeypatch):
-    rng = random.Random(2)
+def random_line(rng):
+    """A line that may be JSON, with a text or not, and UTF-8."""
     strings = ['"a"', '"\\u00e9"', '"\\ud83d\\ude00"', '"\\ud800"', '"\x01"', '"é字"', "null", "1", "1e999", "NaN", "-0", "[]", '{"text": "b"}', '"\\x"', ""]
-    for _ in range(2000):
-        keys = [rng.choice(['"text"', '"te\\u0078t"', '"n"', "text"]) for _ in range(rng.randint(0, 3))]
-        line = ("{" + ", ".join(f"{key}: {rng.choice(strings)}" for key in keys) + rng.choice(["}", "}", "}", "", "} x"])).encode()
-        line = line.replace(b"a", rng.choice([b"\xff", b"\xed\xa0\x80"])) if rng.random() < 0.1 else line
-        line = b"\xef\xbb\xbf" + line if rng.random() < 0.1 else line
-        for errors in ("strict", "replace"):
-            results = []
-            for parse in (need("orjson").loads, data.plain_json):
-                monkeypatch.setattr(data, "fast_json", parse)
-                results.append(outcome(data.read_lines, "a.jsonl", line, 1, "text", errors))
-            first, second = (list(result) if isinstance(result, arrow.Texts) else result for result in results)
-            assert first == second, line
+    keys = [rng.choice(['"text"', '"te\\u0078t"', '"n"', "text"]) for _ in range(rng.randint(0, 3))]
+    line = ("{" + ", ".join(f"{key}: {rng.choice(strings)}" for key in keys) + rng.choice(["}", "}", "}", "", "} x"])).encode()
+    line = line.replace(b"a", rng.choice([b"\xff", b"\xed\xa0\x80"])) if rng.random() < 0.1 else line
+    return b"\xef\xbb\xbf" + line if rng.random() < 0.1 else line
 
 
-@pytest.mark.parametrize("parse", ["orjson", "json"])
-def test_a_block_of_lines_is_read_as_each_of_its_lines(monkeypatch, parse):
+def read_lines(monkeypatch, *arguments):
+    """The texts or the error of some lines, which are the same without orjson."""
+    results = []
+    for parse in need("orjson").loads, data.plain_json:
+        monkeypatch.setattr(data, "fast_json", parse)
+        result = outcome(data.read_lines, "a.jsonl", *arguments)
+        results.append(list(result) if isinstance(result, arrow.Texts) else result)
+    assert results[0] == results[1], arguments
+    return results[0]
+
+
+def test_a_block_of_lines_is_read_as_each_of_its_lines_with_or_without_orjson(monkeypatch):
     """Pieces that together are an array, lines with two values, space that JSON doesn't know, and numbers beyond limits."""
-    monkeypatch.setattr(data, "fast_json", need("orjson").loads if parse == "orjson" else data.plain_json)
     rng, good, bad = random.Random(3), 0, 0
     lines = [b'{"text": "a"}', b' \t{"text": "\xc3\xa9"}\r', b"", b"\r", b'{"n": NaN, "text": "b"}', b'{"text": "c", "text": "d"}', b'{"n": 1%s, "text": "e"}' % (b"0" * 400)]
     odd = [b'{"text": "a"},{"text": "b"}', b'{"text": "a"', b'"n": 1}', b'{"text": "a", "n": [1', b"2]}", b"\x0b", b"\x0c{}", b'{"text": "a"}\xc2\xa0', b",", b'"text"',
            b'{"n": 1%s, "text": "a"}' % (b"0" * 5000), b'{"text": "\\ud800"}', b'["text"]', b'{"text": null}', b"\xef\xbb\xbf{}", b"x", b'{"text": "a"} 0']  # fmt: skip
     for _ in range(2000):
+        for errors in "strict", "replace":
+            read_lines(monkeypatch, random_line(rng), 1, "text", errors)
         block = rng.choices(lines, k=rng.randint(1, 5)) + rng.choices(odd, k=rng.choice([0, 1, 2, 3]))
         rng.shuffle(block)
-        told = outcome(data.read_lines, "a.jsonl", b"\n".join(block), 1, "text", "strict")
+        told = read_lines(monkeypatch, b"\n".join(block), 1, "text", "strict")
+        alone = (read_lines(monkeypatch, line, number, "text", "strict") for number, line in enumerate(block, 1))
         try:
             rows = [json.loads(line.decode()) for line in block if line.strip()]
             expected = [row["text"].encode() for row in rows if row["text"] is not None or row["none"]]
         except (ValueError, KeyError, TypeError):
-            first = next(n for n in range(len(block)) if isinstance(outcome(data.read_lines, "a", block[n], 1, "text", "strict"), str))
             bad += 1
-            assert told == outcome(data.read_lines, "a.jsonl", block[first], first + 1, "text", "strict"), block
+            expected = next(found for found in alone if isinstance(found, str))
         else:
             good += 1
-            assert list(told) == expected, block
+        assert told == expected, block
     assert good > 500 < bad
 
 
@@ -658,14 +655,6 @@ def test_a_missing_package_is_a_line_that_installs_it(tmp_path, monkeypatch, err
         monkeypatch.setitem(sys.modules, module, None)
     Path(name).touch()
     assert error(name, 300) == f"error: {name} needs the package {package}: pip install {package}"
-
-
-def test_bpe_alone_names_bpe_more_for_files_that_are_not_plain_text(tmp_path):
-    (tmp_path / "bpe.py").write_bytes((HERE / "bpe.py").read_bytes())
-    (tmp_path / "a.jsonl").write_text('{"text": "ab"}')
-    result = subprocess.run([sys.executable, "bpe.py", "a.jsonl", "300"], cwd=tmp_path, capture_output=True, check=False)
-    ways = "`python -m bpe_more`, or `from bpe_more import train_bpe`, reads this"
-    assert (result.returncode, result.stderr.decode()) == (2, f"error: a.jsonl: bpe.py reads plain text files; {ways}\n")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")

@@ -37,7 +37,6 @@ from bpe_more.tokenizer import Tokenizer
 from foreign import LFS_POINTER
 from shared import (
     BAD_UTF8,
-    CORPORA,
     once,
     only_c,
     only_python,
@@ -53,16 +52,11 @@ from test_bpe import (
     CORPUS,
     CUSTOM,
     END,
-    FIXTURE,
-    GPT2,
     PART,
     ROOT,
     SPECIALS,
     call_in_script,
-    files_of,
-    need,
     nested,
-    oracle,
 )
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -98,12 +92,6 @@ def test_a_corpus_that_is_not_text_is_an_error_at_once(words_txt, error, by):
             with pytest.raises(ValueError, match="not valid UTF-8 at byte 0 "):
                 training.count_words(path, special_tokens, pattern=pattern, workers=1)
     assert time.process_time() - start < 0.5
-
-
-@pytest.mark.parametrize("text", ["\0" * 6, "a\ufeffb", "a\r\nb"])
-def test_odd_characters_are_text_like_any_other(train, recwarn, text):
-    assert train(text, 300) == oracle(text, 300)
-    assert all("tokens, not 300" in str(warning.message) for warning in recwarn.list)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -156,23 +144,6 @@ def test_an_error_of_reading_names_the_file_that_failed_and_not_the_output(tmp_p
             with pytest.raises(OSError, match=r"Input/output error: .*broken\.txt") as caught:
                 call()
             assert caught.value.filename == str(broken)
-
-
-def test_files_that_cannot_be_read_or_written(tmp_path):
-    (tmp_path / "file").write_text("x")
-    encode = Tokenizer(*trained(300)).encode_files
-    for call in (lambda paths: training.train_bpe(paths, 300, []), lambda paths: encode(paths, tmp_path / "ids.npy")):
-        for paths, text in (([CORPUS, "missing.txt"], "missing.txt"), (tmp_path, "folder|directory")):
-            with pytest.raises((ValueError, OSError), match=text):
-                call(paths)
-    for call, text in (
-        (lambda: Tokenizer(*trained(300)).save(tmp_path / "file"), "file"),
-        (lambda: encode(CORPUS, tmp_path / "file" / "ids.npy"), "file"),
-        *[(lambda name=name: encode(CORPUS, name), r"\.npy") for name in ("out.txt", "out.npz", "")],
-    ):  # fmt: skip
-        with pytest.raises((ValueError, OSError), match=text):
-            call()
-    assert os.listdir(tmp_path) == ["file"]
 
 
 @pytest.mark.skipif(not hasattr(os, "seteuid"), reason="needs another user's rights")
@@ -451,39 +422,33 @@ def test_the_python_engine_encodes_a_batch_without_threads(monkeypatch):
     assert len(tokenizer.encode_arrays(texts)[0]) == 400 * len(expected)
 
 
-@only_python
-@pytest.mark.parametrize("error", [OSError(errno.EAGAIN, "Resource temporarily unavailable"), ImportError("_multiprocessing")])
-@pytest.mark.parametrize("at", ["context.Context.Pipe", "context.Process.start"])
-def test_if_processes_cannot_start_this_one_does_the_work(monkeypatch, cut, error, at):
-    """tests/failures/test_refusals.py tries it on systems that refuse them."""
-    def refuse(*arguments, **options):
-        raise error
+REFUSED = OSError(errno.EAGAIN, "Resource temporarily unavailable")
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers load the script again")
 
+
+@only_python
+@pytest.mark.parametrize("at, n_started, error", [
+    ("Pipe", 0, REFUSED), ("Pipe", 0, ImportError("_multiprocessing")), ("start", 0, REFUSED), ("start", 0, ImportError("_multiprocessing")),
+    pytest.param("fork", 2, REFUSED, marks=on_linux),
+])  # fmt: skip
+def test_if_processes_cannot_start_those_that_did_end_and_this_one_does_the_work(monkeypatch, cut, at, n_started, error):
+    """tests/failures/test_refusals.py tries it on systems that refuse them."""
     cut(3000)
     expected = training.count_words(CORPUS, workers=1)
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    owner = type(context) if at.endswith("Pipe") else context.Process
-    monkeypatch.setattr(owner, at.rpartition(".")[2], refuse)
-    assert training.count_words(CORPUS, engine="python", workers=2) == expected
-    assert not multiprocessing.active_children()
+    owner = {"Pipe": type(context), "start": context.Process, "fork": os}[at]
+    real, calls = getattr(owner, at), []
 
+    def refuse(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) > n_started:
+            raise error
+        return real(*arguments, **options)
 
-@only_python
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, processes start one by one")
-def test_processes_that_did_start_end_if_another_one_cannot(monkeypatch, cut):
-    cut(3000)
-    fork, forks = os.fork, []
-
-    def refuse():
-        forks.append(fork() if len(forks) < 2 else None)
-        if forks[-1] is None:
-            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
-        return forks[-1]
-
-    monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(owner, at, refuse)
     monkeypatch.setattr(workers, "count_cores", lambda: 4)
-    assert training.count_words(CORPUS, engine="python", workers=4) == training.count_words(CORPUS, workers=1)
-    assert len(forks) == 3 and not multiprocessing.active_children()
+    assert training.count_words(CORPUS, engine="python", workers=4) == expected
+    assert len(calls) == n_started + 1 and not multiprocessing.active_children()
 
 
 @only_python
@@ -511,7 +476,7 @@ def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, mishap):
 
 
 @only_python
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers load the script again, which needs its guard")
+@on_linux
 def test_workers_start_alike_whatever_imports_the_module(tmp_path):
     """On Linux they never load the script, so it may lack a guard or come from standard input; it ignores SIGTERM."""
     (tmp_path / "text.txt").write_text("low lower\n" * 1000)
@@ -527,7 +492,7 @@ def test_workers_start_alike_whatever_imports_the_module(tmp_path):
 
 
 @only_python
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers load the script again")
+@on_linux
 def test_workers_have_ended_when_a_call_ends_early_and_a_few_megabytes_are_enough_for_several(tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(CORPUS.read_bytes() * 40)
@@ -559,7 +524,7 @@ def busy_task(folder, item, job=None):
 
 
 @only_python
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers load the script again")
+@on_linux
 @pytest.mark.parametrize("pool", ["in_order", "local cluster"])
 def test_ctrl_c_interrupts_tasks_in_worker_processes(tmp_path, pool):
     task, items = functools.partial(busy_task, tmp_path), list(range(9))
@@ -615,22 +580,6 @@ done = True
             print(choices.find_engine().done)
     """)
     assert (result.stdout, result.stderr) == (b"True\nTrue\n", b"")
-
-
-@only_python
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers load the script again")
-def test_a_module_without_an_entry_in_sys_modules_counts_in_its_process(tmp_path):
-    """A worker process could not find its functions by name, and the pool would wait for it forever."""
-    (tmp_path / "text.txt").write_text("low lower\n" * 1000)
-    result = call_in_script(tmp_path, f"""
-        import importlib.util
-        spec = importlib.util.spec_from_file_location("anything", {str(ROOT / "bpe.py")!r})
-        bpe = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(bpe)
-        bpe.SLICE_BYTES = bpe.WINDOW = 3000
-        print(bpe.count_words("text.txt", workers=2, engine="python")[b" lower"])
-    """, cwd=tmp_path)
-    assert (result.stdout, result.stderr) == (b"1000\n", b"")
 
 
 def test_ctrl_c_waits_while_a_worker_gets_its_slice():
@@ -712,36 +661,13 @@ def test_the_number_of_workers_changes_no_id(tmp_path, part, cut, workers):
     assert sorted(os.listdir(tmp_path)) == ["ids.npy", "other.txt"]
 
 
-@pytest.mark.parametrize("pattern", ["gpt2", CUSTOM])
-@pytest.mark.parametrize("texts", [["low ", " low", "", f"lower{END}", "字"], []])
-@pytest.mark.filterwarnings("ignore:no text")
-def test_texts_are_encoded_one_by_one_in_order(tmp_path, pattern, texts):
-    tokenizer = Tokenizer(*trained(300), [END], pattern)
-    ids = [token_id for text in texts for token_id in tokenizer.encode(text)]
-    assert tokenizer.encode_files(output=tmp_path / "ids.npy", texts=iter(texts)) == len(ids)
-    assert read_ids(tmp_path / "ids.npy") == ("u2", ids)
-
-
-@pytest.mark.parametrize("largest, kind", [(2**16 - 1, "u2"), (2**16, "u4"), (2**32 - 2, "u4")])
-def test_ids_take_two_bytes_if_all_fit(tmp_path, part, largest, kind):
+def test_a_special_token_beyond_65535_makes_all_ids_of_a_file_four_bytes_wide(tmp_path):
     vocab, merges = trained(300)
-    shifted = {token_id + largest - 299: token for token_id, token in vocab.items()}
-    tokenizer, ids = Tokenizer(shifted, merges, [END]), tmp_path / "ids.npy"
-    tokenizer.encode_files(part, ids)
-    assert read_ids(ids) == (kind, tokenizer.encode(PART))
-    if largest < 2**16:
-        (tmp_path / "new.txt").write_text("<new>")
-        Tokenizer(shifted, merges, ["<new>"]).encode_files(tmp_path / "new.txt", ids)
-        assert read_ids(ids) == ("u4", [2**16])
-
-
-def test_numpy_opens_encoded_files(tmp_path):
-    numpy, tokenizer = need("numpy"), Tokenizer(*trained(600), [END])
-    ids = tokenizer.encode(FIXTURE)
-    for name, paths, n_ids in (("ids.npy", CORPUS, len(ids)), ("empty.npy", [os.devnull] * 2, 0)):
-        assert tokenizer.encode_files(paths, tmp_path / name) == n_ids
-    data = numpy.load(tmp_path / "ids.npy", mmap_mode="r")
-    assert data.dtype == numpy.uint16 and data.tolist() == ids and numpy.load(tmp_path / "empty.npy").shape == (0,)
+    shifted = {token_id + 2**16 - 300: token for token_id, token in vocab.items()}
+    for special_tokens, kind in ([END], "u2"), ([END, "<new>"], "u4"):
+        tokenizer = Tokenizer(shifted, merges, special_tokens)
+        tokenizer.encode_files(texts=[PART], output=tmp_path / "ids.npy")
+        assert read_ids(tmp_path / "ids.npy") == (kind, tokenizer.encode(PART))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -765,22 +691,6 @@ def test_text_that_cannot_be_encoded_is_an_error_and_leaves_the_earlier_file(tmp
     assert read_ids(output) == ("u2", tokenizer.encode(data.decode(errors="replace")))
 
 
-@pytest.mark.parametrize("break_at", [1, 5, "the rename"])
-def test_an_interruption_while_encoding_leaves_the_earlier_file(tmp_path, monkeypatch, break_at, cut):
-    def texts():
-        for number in range(6):
-            if number == break_at:
-                raise KeyboardInterrupt
-            yield "low lower\n" * 300
-        monkeypatch.setattr(os, "replace", None)
-
-    cut(3000)
-    (tmp_path / "ids.npy").write_bytes(b"earlier")
-    with pytest.raises((KeyboardInterrupt, TypeError)):
-        Tokenizer(*trained(300)).encode_files(None, tmp_path / "ids.npy", texts=texts(), workers=1)
-    assert files_of(tmp_path) == {"ids.npy": b"earlier"}
-
-
 @only_c
 @pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux counts it")
 def test_encoding_takes_little_memory(tmp_path):
@@ -797,27 +707,3 @@ def test_encoding_takes_little_memory(tmp_path):
     n_ids, megabytes = map(int, result.stdout.split())
     assert n_ids * 2 + 128 == (tmp_path / "ids.npy").stat().st_size > 200_000_000 and megabytes < 180
     (tmp_path / "ids.npy").unlink()
-
-
-# --- large real texts, if BPE_CORPORA names a folder -----------------------------------------------------------------
-
-
-@pytest.mark.skipif(not CORPORA, reason="BPE_CORPORA names no folder with large texts")
-@only_c
-@pytest.mark.parametrize("name, size", [
-    ("zh.txt", 1000), ("languages.txt", 1000), ("code.txt", 32_000), ("novels.txt", 10_000),
-])  # fmt: skip
-def test_workers_slices_and_engines_change_nothing_on_large_texts(name, size, cut):
-    path = Path(CORPORA) / name
-    pieces = path.read_bytes().decode().split(END)
-    counts = Counter(itertools.chain.from_iterable(map(regex.compile(GPT2).findall, pieces)))
-    words = {word.encode(): count for word, count in counts.items()}
-    for slice_bytes, n_workers in itertools.product((100_000, 3 << 20), (1, 2, 7)):
-        cut(slice_bytes)
-        assert training.count_words(path, [END], workers=n_workers) == words
-    cut(1 << 20)
-    assert training.count_words(path, [END], engine="python") == words
-    # Python would learn for long from words that occur once, which are whole sentences in Chinese: a tenth of them is here
-    some = {word: count for number, (word, count) in enumerate(words.items()) if count > 1 or number % 10 == 0}
-    in_python = training.train_from_counts(some, size, [END], engine="python")
-    assert training.train_from_counts(some, size, [END], engine="c") == in_python

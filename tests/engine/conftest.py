@@ -4,13 +4,8 @@ import os
 
 import pytest
 
-from shared import WHY_NO_C, C
+from shared import WHY_NO_C, C, in_both_engines  # noqa: F401 (replaces the fixture of the folder above)
 from test_bpe import BUILD_ERRORS
-
-
-@pytest.fixture(autouse=True)
-def in_both_engines():
-    """Replace the fixture of the folder above."""
 
 
 @pytest.hookimpl(tryfirst=True)

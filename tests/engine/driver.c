@@ -66,6 +66,30 @@ static int scan(bpe_words *words, const bpe_rules *rules, const uint8_t *text, s
     return bpe_words_scan(words, rules, text, &end, 1);
 }
 
+/* go on, unless a step before this one failed */
+#define THEN(call)                                                                                                     \
+    if (status == BPE_OK)                                                                                              \
+    status = (call)
+
+static uint64_t state = 1;
+
+/* a random number below n */
+static size_t below(size_t n)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (size_t)(state >> 33) % n;
+}
+
+/* n words of this length, each a space and random letters */
+static uint8_t *random_words(size_t n, size_t length)
+{
+    uint8_t *text = malloc(n * length);
+    CHECK(text);
+    for (size_t i = 0; i < n * length; i++)
+        text[i] = i % length ? (uint8_t)('a' + below(16)) : ' ';
+    return text;
+}
+
 enum { MOST = 2000 };
 
 typedef struct { /* what training gave */
@@ -73,6 +97,15 @@ typedef struct { /* what training gave */
     size_t n;
     uint64_t sum;
 } merge_list;
+
+typedef struct { /* what a run works on, in a thread of its own or not */
+    bpe_words *words;
+    const bpe_rules *rules;
+    const uint8_t *text;
+    size_t length;
+    const bpe_encoder *encoder;
+    uint64_t sum; /* of its results */
+} job;
 
 /* hand the words over to a learner */
 static int new_learner(bpe_words *words, uint64_t merges, bpe_learner **learner)
@@ -258,26 +291,26 @@ static int encode_once(bpe_cache *c, const uint8_t *text, size_t length, size_t 
 }
 
 /* encode twice, the second time with cached words; after an error, all works again if memory is back */
-static int encode(const bpe_encoder *e, const uint8_t *text, size_t length, uint64_t *sum)
+static int encode(job *j)
 {
     bpe_cache *c = NULL;
     size_t n[2];
     uint64_t sums[2] = {0};
-    int status = bpe_cache_new(e, &c);
+    int status = bpe_cache_new(j->encoder, &c);
     const int created = status == BPE_OK;
-    for (int round = 0; round < 2 && status == BPE_OK; round++)
-        status = encode_once(c, text, length, n + round, sums + round);
+    for (int round = 0; round < 2; round++)
+        THEN(encode_once(c, j->text, j->length, n + round, sums + round));
     const long from = fail_from;
     if (from >= 0) /* not in threads */
         fail_from = -1;
     for (int round = 0; round < 2 && created && status == BPE_NO_MEMORY; round++) /* the cache is as good as new */
-        CHECK(encode_once(c, text, length, n + round, sums + round) == BPE_OK);
+        CHECK(encode_once(c, j->text, j->length, n + round, sums + round) == BPE_OK);
     if (created && (status == BPE_OK || status == BPE_NO_MEMORY))
-        CHECK(n[0] <= length && n[0] == n[1] && sums[0] == sums[1]);
+        CHECK(n[0] <= j->length && n[0] == n[1] && sums[0] == sums[1]);
     bpe_cache_free(c);
     if (from >= 0)
         fail_from = from;
-    *sum = sums[0];
+    j->sum = sums[0];
     return status;
 }
 
@@ -430,39 +463,31 @@ static int count_specials(const uint8_t *text, size_t length)
 }
 
 /* count special tokens, scan, copy into another table twice, train, find ids, encode, extend: all that allocates */
-static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
+static int whole_run(job *j)
 {
     static merge_list list;
-    uint64_t encoded = 0, extended = 0;
+    uint64_t extended = 0;
     bpe_encoder *encoder = NULL;
     bpe_words *words = NULL, *copy = NULL;
     bpe_rules *rules;
     int status = new_rules(&rules);
-    if (status == BPE_OK)
-        status = count_specials(text, length);
-    if (status == BPE_OK)
-        status = bpe_words_new(seed, &words);
-    if (status == BPE_OK)
-        status = bpe_words_new(seed, &copy);
+    list.sum = j->sum = 0;
+    THEN(count_specials(j->text, j->length));
+    THEN(bpe_words_new(seed, &words));
+    THEN(bpe_words_new(seed, &copy));
     if (status == BPE_OK) {
-        status = scan(words, rules, text, length);
-        check_words(words, rules, text, length, status);
+        status = scan(words, rules, j->text, j->length);
+        check_words(words, rules, j->text, j->length, status);
     }
-    if (status == BPE_OK)
-        status = copy_words(copy, words, 1);
-    if (status == BPE_OK)
-        status = copy_words(copy, words, 2);
-    if (status == BPE_OK)
-        status = train(copy, 300, &list);
-    if (status == BPE_OK)
-        status = find_ids(&list);
-    if (status == BPE_OK)
-        status = new_encoder(&list, rules, &encoder);
-    if (status == BPE_OK)
-        status = encode(encoder, text, length, &encoded);
-    if (status == BPE_OK)
-        status = extend(encoder, &list, text, length, &extended);
-    *sum = list.sum + encoded + extended;
+    THEN(copy_words(copy, words, 1));
+    THEN(copy_words(copy, words, 2));
+    THEN(train(copy, 300, &list));
+    THEN(find_ids(&list));
+    THEN(new_encoder(&list, rules, &encoder));
+    j->encoder = encoder;
+    THEN(encode(j));
+    THEN(extend(encoder, &list, j->text, j->length, &extended));
+    j->sum += list.sum + extended;
     bpe_encoder_free(encoder);
     bpe_words_free(words);
     bpe_words_free(copy);
@@ -470,37 +495,34 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
     return status;
 }
 
-static void fail_everywhere(const uint8_t *text, size_t length)
+/* run again and again: without the first allocation, without the second one, and so on, or also without all that follow it;
+   with `rarely`, more and more of them are skipped */
+static long fail_each(int (*run)(job *), job *j, int all, int rarely)
 {
-    uint64_t expected, sum;
     long n = 0, n_failed = 0;
-    CHECK(whole_run(text, length, &expected) == BPE_OK);
-    for (int all = 0; all < 2; all++)
-        for (n = 0;; n++) {
-            int status;
-            calls = 0;
-            fail_from = n;
-            fail_to = all ? LONG_MAX : n + 1;
-            status = whole_run(text, length, &sum);
-            if (calls <= n)
-                break; /* it made fewer calls than that, so none failed */
-            CHECK(status == BPE_NO_MEMORY || (status == BPE_OK && sum == expected)); /* a cache can do without */
-            n_failed += status != BPE_OK;
-        }
-    CHECK(n_failed > n);
+    CHECK(run(j) == BPE_OK);
+    const uint64_t expected = j->sum;
+    for (;; n += rarely ? n / 4 + 1 : 1) {
+        calls = 0;
+        fail_from = n;
+        fail_to = all ? LONG_MAX : n + 1;
+        const int status = run(j);
+        if (calls <= n)
+            break; /* it made fewer calls than that, so none failed */
+        CHECK(status == BPE_NO_MEMORY || (status == BPE_OK && j->sum == expected)); /* some can be done without */
+        n_failed += status != BPE_OK;
+    }
     fail_from = -1;
-    CHECK(whole_run(text, length, &sum) == BPE_OK && sum == expected);
-    printf("alloc: %ld allocations failed one by one, and all after each\n", n);
+    CHECK(n_failed && run(j) == BPE_OK && j->sum == expected);
+    return n;
 }
 
-typedef struct {
-    bpe_words *words;
-    const bpe_rules *rules;
-    const uint8_t *text;
-    size_t length;
-    const bpe_encoder *encoder;
-    uint64_t sum; /* of the ids */
-} job;
+static void fail_everywhere(job *j)
+{
+    const long n = fail_each(whole_run, j, 0, 0);
+    fail_each(whole_run, j, 1, 0);
+    printf("alloc: %ld allocations failed one by one, and all after each\n", n);
+}
 
 static void *count_job(void *argument)
 {
@@ -511,8 +533,7 @@ static void *count_job(void *argument)
 
 static void *encode_job(void *argument)
 {
-    job *j = argument;
-    CHECK(encode(j->encoder, j->text, j->length, &j->sum) == BPE_OK);
+    CHECK(encode(argument) == BPE_OK);
     return NULL;
 }
 
@@ -525,7 +546,7 @@ static void in_threads(job *jobs, size_t n, void *(*work)(void *))
         CHECK(!pthread_join(threads[i], NULL));
 }
 
-static void count_in_threads(const uint8_t *text, size_t length)
+static void count_in_threads(const job *all)
 {
     enum { N = 4 };
     static merge_list one, four;
@@ -536,12 +557,12 @@ static void count_in_threads(const uint8_t *text, size_t length)
     size_t start = 0;
     CHECK(new_rules(&rules) == BPE_OK && bpe_words_new(seed, &single) == BPE_OK);
     for (size_t i = 0; i < N; i++) {
-        size_t end = length * (i + 1) / N;
-        while (end < length && (text[end] & 0xC0) == 0x80)
+        size_t end = all->length * (i + 1) / N;
+        while (end < all->length && (all->text[end] & 0xC0) == 0x80)
             end++;
-        jobs[i] = (job){NULL, rules, text + start, end - start, NULL, 0};
+        jobs[i] = (job){.rules = rules, .text = all->text + start, .length = end - start};
         CHECK(bpe_words_new(seed, &jobs[i].words) == BPE_OK);
-        CHECK(scan(single, rules, text + start, end - start) == BPE_OK);
+        CHECK(scan(single, rules, all->text + start, end - start) == BPE_OK);
         start = end;
     }
     in_threads(jobs, N, count_job);
@@ -557,7 +578,7 @@ static void count_in_threads(const uint8_t *text, size_t length)
         jobs[i].encoder = encoder;
     in_threads(jobs, N, encode_job);
     for (size_t i = 0; i < N; i++) {
-        uint64_t sum = jobs[i].sum;
+        const uint64_t sum = jobs[i].sum;
         encode_job(jobs + i);
         CHECK(sum == jobs[i].sum);
     }
@@ -572,82 +593,57 @@ static void random_texts(long n)
                                         "\xf0\x9f\x98\x80", "1", "A", "'S", "\r", "/", "\xc5\xbf", "\xcc\x81",
                                         "99999", "ABCABCABCABC", "'", "<|", "<|endoftext|>", "\xff", "\xe5", "aaaa",
                                         "."};
-    uint64_t state = 88172645463325252u, sum;
     for (long round = 0; round < n; round++) {
         uint8_t *text = malloc(1 << 12), *exact;
-        size_t length = 0, parts_used = sizeof parts / sizeof *parts;
-        int status;
+        size_t length = 0, n_parts = sizeof parts / sizeof *parts;
         pattern = round / 2 % 2 ? &bpe_patterns[round % BPE_N_PATTERNS] : &more_patterns[round % 5];
         bpe_pattern steps[3] = {*pattern, more_patterns[round / 5 % 5], *pattern}; /* one after another */
         for (unsigned i = 1; i < 3; i++)
             steps[i].earlier = &steps[i - 1];
         pattern = round / 4 % 4 ? pattern : &steps[1 + round / 16 % 2];
-        for (size_t left = (state >> 20) % 300; left; left--) {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            const char *part = parts[state % (round % 4 ? parts_used - 4 : parts_used)];
+        for (size_t left = below(300); left; left--) {
+            const char *part = parts[below(round % 4 ? n_parts - 4 : n_parts)];
             memcpy(text + length, part, strlen(part));
             length += strlen(part);
         }
         exact = malloc(length ? length : 1); /* so that a byte read behind the end is seen */
         memcpy(exact, text, length);
-        status = whole_run(exact, length, &sum);
+        const int status = whole_run(&(job){.text = exact, .length = length});
         CHECK(status == BPE_OK || status == BPE_BAD_UTF8);
         free(exact);
         free(text);
-        state += 0x9E3779B97F4A7C15u;
     }
     printf("random: %ld texts\n", n);
 }
 
 /* a table of 10,000 words, whose first index is a plain array: some allocations fail */
-static int train_large(uint64_t *sum)
+static int train_large(job *j)
 {
     enum { N = 10000, LENGTH = 8 };
     static merge_list list;
+    static uint64_t lengths[N], counts[N];
     uint8_t *bytes = malloc(N * LENGTH);
-    uint64_t *lengths = malloc(N * sizeof *lengths);
-    uint64_t *counts = malloc(N * sizeof *counts), state = 1;
-    CHECK(bytes && lengths && counts);
+    bpe_words *words = NULL;
+    CHECK(bytes);
+    state = 1; /* the same in each run */
+    for (size_t i = 0; i < N * LENGTH; i++)
+        bytes[i] = (uint8_t)below(256);
     for (size_t i = 0; i < N; i++) {
         lengths[i] = LENGTH;
         counts[i] = i % 7 + 1;
-        for (size_t k = 0; k < LENGTH; k++) {
-            state = state * 6364136223846793005u + 1442695040888963407u;
-            bytes[i * LENGTH + k] = (uint8_t)(state >> 60 | (state >> 40 & 0xF0));
-        }
     }
-    bpe_words *words;
     int status = bpe_words_new(seed, &words);
-    if (status == BPE_OK)
-        status = bpe_words_put(words, bytes, lengths, counts, N);
-    if (status == BPE_OK) {
-        status = train(words, 50, &list);
-        *sum = list.sum;
-    }
+    THEN(bpe_words_put(words, bytes, lengths, counts, N));
+    THEN(train(words, 50, &list));
+    j->sum = list.sum;
     bpe_words_free(words);
     free(bytes);
-    free(lengths);
-    free(counts);
     return status;
 }
 
 static void large_arrays(void)
 {
-    uint64_t expected, sum;
-    CHECK(train_large(&expected) == BPE_OK);
-    for (long n = 0;; n = n * 5 / 4 + 1) {
-        calls = 0;
-        fail_from = n;
-        fail_to = n + 1;
-        int status = train_large(&sum);
-        if (calls <= n)
-            break;
-        CHECK(status == BPE_NO_MEMORY || (status == BPE_OK && sum == expected)); /* a block that is not made smaller */
-    }
-    fail_from = -1;
-    CHECK(train_large(&sum) == BPE_OK && sum == expected);
+    fail_each(train_large, &(job){0}, 0, 1);
     printf("large: no allocation that failed was missed\n");
 }
 
@@ -656,7 +652,6 @@ static void full_batches(void)
 {
     static const char *const first[] = {"1", "1a", ".1"}, *const middle[] = {"  ", "\n\n"}, *const last[] = {"1", "a1"};
     static merge_list none;
-    uint64_t sum;
     for (unsigned kind = 0; kind < 12 * BPE_N_PATTERNS; kind++) {
         const char *const one = first[kind % 3], *const two = middle[kind / 3 % 2], *const three = last[kind / 6 % 2];
         bpe_rules *rules;
@@ -671,7 +666,8 @@ static void full_batches(void)
             for (size_t i = 0; i < length; i++)
                 exact[i] = (uint8_t)(i < n ? one[i % strlen(one)] : i < n + WINDOW ? 'a' : three[i % strlen(three)]);
             memcpy(exact + n + WINDOW, two, 2);
-            CHECK(scan(words, rules, exact, length) == BPE_OK && encode(encoder, exact, length, &sum) == BPE_OK);
+            CHECK(scan(words, rules, exact, length) == BPE_OK);
+            CHECK(encode(&(job){.encoder = encoder, .text = exact, .length = length}) == BPE_OK);
             bpe_words_free(words);
             free(exact);
         }
@@ -686,18 +682,14 @@ static void long_words(void)
 {
     enum { N = 20000, LENGTH = 100 };
     static merge_list none;
-    uint8_t *text = malloc(N * LENGTH);
-    uint64_t state = 1, sum;
+    uint8_t *text = random_words(N, LENGTH);
+    uint64_t sum;
     bpe_rules *rules;
     bpe_encoder *encoder;
     bpe_cache *cache;
     size_t n;
-    CHECK(text && new_rules(&rules) == BPE_OK && new_encoder(&none, rules, &encoder) == BPE_OK);
-    for (size_t i = 0; i < N * LENGTH; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        text[i] = i % LENGTH ? (uint8_t)('a' + (state >> 60)) : ' ';
-    }
-    CHECK(encode(encoder, text, N * LENGTH, &sum) == BPE_OK);
+    CHECK(new_rules(&rules) == BPE_OK && new_encoder(&none, rules, &encoder) == BPE_OK);
+    CHECK(encode(&(job){.encoder = encoder, .text = text, .length = N * LENGTH}) == BPE_OK);
     CHECK(bpe_cache_new(encoder, &cache) == BPE_OK);
     for (size_t i = 0; i < 2000; i++) /* for short texts, no room is made before */
         CHECK(encode_once(cache, text + i * LENGTH, 7, &n, &sum) == BPE_OK);
@@ -713,8 +705,8 @@ static void edges(void)
 {
     enum { N = 40000, LENGTH = 12, LONG = 5000 };
     static merge_list list;
-    uint8_t *text = malloc(N * LENGTH);
-    uint64_t state = 1, sum, expected, one = 4, count = (uint64_t)1 << 61;
+    uint8_t *text = random_words(N, LENGTH);
+    uint64_t one = 4, count = (uint64_t)1 << 61;
     bpe_words *words;
     bpe_rules *rules;
     bpe_encoder *encoder, *none;
@@ -723,11 +715,7 @@ static void edges(void)
     bpe_merge merge;
     uint32_t ids[16];
     size_t n, made, n_moved = 0;
-    CHECK(text && new_rules(&rules) == BPE_OK && bpe_words_new(seed, &words) == BPE_OK);
-    for (size_t i = 0; i < N * LENGTH; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        text[i] = i % LENGTH ? (uint8_t)('a' + (state >> 60)) : ' ';
-    }
+    CHECK(new_rules(&rules) == BPE_OK && bpe_words_new(seed, &words) == BPE_OK);
     CHECK(scan(words, rules, text, N * LENGTH) == BPE_OK);
     CHECK(new_learner(words, MOST, &learner) == BPE_OK);
     for (size_t capacity = learner->lists_capacity; bpe_learner_run(learner, &merge, 1, &made) == BPE_OK;)
@@ -748,17 +736,7 @@ static void edges(void)
         text[i] = 'a' + (text[i] & 1);
     CHECK(bpe_words_new(seed, &words) == BPE_OK && scan(words, rules, text, LONG) == BPE_OK);
     CHECK(train(words, 200, &list) == BPE_OK && new_encoder(&list, rules, &encoder) == BPE_OK);
-    CHECK(encode(encoder, text, LONG, &expected) == BPE_OK);
-    for (long i = 0;; i++) {
-        calls = 0;
-        fail_from = i;
-        fail_to = i + 1;
-        const int status = encode(encoder, text, LONG, &sum);
-        if (calls <= i)
-            break;
-        CHECK(status == BPE_NO_MEMORY || (status == BPE_OK && sum == expected));
-    }
-    fail_from = -1;
+    fail_each(encode, &(job){.encoder = encoder, .text = text, .length = LONG}, 0, 0);
     bpe_words_free(words);
 
     CHECK(bpe_cache_new(encoder, &cache) == BPE_OK); /* the byte 1 has no token */
@@ -787,13 +765,12 @@ static void edges(void)
 }
 
 /* print a checksum for each pattern */
-static void results(const uint8_t *text, size_t length)
+static void results(job *j)
 {
     for (int i = 0; i < BPE_N_PATTERNS; i++) {
-        uint64_t sum;
         pattern = &bpe_patterns[i];
-        CHECK(whole_run(text, length, &sum) == BPE_OK);
-        printf("%d %016" PRIx64 "\n", i, sum);
+        CHECK(whole_run(j) == BPE_OK);
+        printf("%d %016" PRIx64 "\n", i, j->sum);
     }
 }
 
@@ -813,12 +790,14 @@ int main(int argc, char **argv)
     CHECK(file && text);
     size_t length = fread(text, 1, 1 << 20, file);
     fclose(file);
-    if (!strcmp(argv[1], "alloc"))
-        fail_everywhere(text, length < 2500 ? length : 2500);
-    else if (!strcmp(argv[1], "results"))
-        results(text, length);
+    job j = {.text = text, .length = length};
+    if (!strcmp(argv[1], "alloc")) {
+        j.length = length < 2500 ? length : 2500;
+        fail_everywhere(&j);
+    } else if (!strcmp(argv[1], "results"))
+        results(&j);
     else
-        count_in_threads(text, length);
+        count_in_threads(&j);
     free(text);
     return 0;
 }

@@ -69,9 +69,3 @@ void *aligned_alloc(size_t alignment, size_t size)
     NEXT(void *, "aligned_alloc", size_t, size_t)
     return fails() ? NULL : next(alignment, size);
 }
-
-int posix_memalign(void **block, size_t alignment, size_t size)
-{
-    NEXT(int, "posix_memalign", void **, size_t, size_t)
-    return fails() ? ENOMEM : next(block, alignment, size);
-}

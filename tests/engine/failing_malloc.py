@@ -36,65 +36,48 @@ C.pause_failures.restype = C.continue_failures.restype = None
 C.fail_no_more.argtypes, C.fail_no_more.restype = (), ctypes.c_long
 
 
-class Failures:
-    """Which allocations of a thread fail: the n-th one and those that follow it, `most` in all."""
+def during(n: int, most: int, left: list[int], call: Any, *arguments: Any) -> Any:
+    """Return call(*arguments), in which the n-th allocation of this thread fails, and those that follow it, `most` in all.
 
-    def __init__(self, most: int) -> None:
-        self.n, self.most = 0, most
-        self.left = 0  # of these failures, after a call
-
-    def during(self, call: Any, *arguments: Any) -> Any:
-        """Return call(*arguments), whose allocations fail in this thread."""
-        left = None
-        try:
-            C.fail_from(self.n, self.most)
-            return call(*arguments)
-        finally:
-            while left is None:
-                try:
-                    left = C.fail_no_more()
-                except MemoryError:
-                    continue
-            self.left = min(self.left, left)
-
-
-def without_failures(call: Any) -> Any:
-    """Return the same function, whose allocations don't fail."""
-
-    def paused(*arguments: Any, **options: Any) -> Any:
-        C.pause_failures()
-        try:
-            return call(*arguments, **options)
-        finally:
-            C.continue_failures()
-
-    return paused
+    How many of them were still to come after the call is appended to `left`.
+    """
+    try:
+        C.fail_from(n, most)
+        return call(*arguments)
+    finally:
+        number = None
+        while number is None:
+            try:
+                number = C.fail_no_more()
+            except MemoryError:
+                continue
+        left.append(number)
 
 
 def fail_each(name: str, call: Any, expected: Any, most: int, in_threads: bool) -> None:
     for _ in range(2):  # what is imported, or kept for the next call, exists from now on
         assert call() == expected, f"{name}: another result"
-    failures, errors = Failures(most), 0
+    n = errors = 0
+    left = [0]
     apply_to_slice, engine = reading.apply_to_slice, choices.find_engine()[0]
-    main_thread = threading.current_thread()
 
     def run_failing_task(*arguments: Any) -> Any:
-        assert threading.current_thread() is not main_thread, f"{name}: no threads"
+        assert threading.current_thread() is not threading.main_thread(), f"{name}: no threads"
         engine.lib.bpe_cache_free(engine.ffi.NULL)  # glibc aborts if it has no memory for variables of a thread
         C.fail_no_more()
-        return failures.during(apply_to_slice, *arguments)
+        return during(n, most, left, apply_to_slice, *arguments)
 
-    while failures.left < most:
+    while min(left, default=most) < most:
         faulthandler.dump_traceback_later(60, exit=True)  # if the call hangs
-        failures.n += 1 + most // 2
-        failures.left = most
-        place = f"{name}, allocation {failures.n}"
+        n += 1 + most // 2
+        left.clear()
+        place = f"{name}, allocation {n}"
         try:
             if in_threads:
                 reading.apply_to_slice = run_failing_task
                 result = call()
             else:
-                result = failures.during(call)
+                result = during(n, most, left, call)
             assert result == expected, f"{place}: another result"
         except MemoryError:
             errors += 1
@@ -103,9 +86,8 @@ def fail_each(name: str, call: Any, expected: Any, most: int, in_threads: bool) 
             errors += 1
         finally:
             reading.apply_to_slice = apply_to_slice
-        result = call()
-        assert result == expected, f"{place}: another result in the next call"
-    print(f"{name}: {failures.n} allocations, {most} at a time, {errors} errors")
+        assert call() == expected, f"{place}: another result in the next call"
+    print(f"{name}: {n} allocations, {most} at a time, {errors} errors")
 
 
 def main() -> None:
@@ -141,13 +123,11 @@ def main() -> None:
         def encode_all() -> Any:
             return [tokenizer.encode(text) for text in (texts[0], texts[-1], texts[0])]
 
-        @without_failures
-        def remove_temporary() -> None:
+        def encode_files() -> Any:
+            C.pause_failures()
             for path in Path(folder).glob("*.tmp"):  # open() made it, and then had no memory for its buffer
                 path.unlink()
-
-        def encode_files() -> Any:
-            remove_temporary()
+            C.continue_failures()
             n = tokenizer.encode_files(None, output, texts=texts)
             with open(output, "rb") as file:
                 return n, file.read()[128:]

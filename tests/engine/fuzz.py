@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import regex
-from random_patterns import random_pattern
+from random_patterns import WORDS, random_pattern
 
 sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(Path(__file__).resolve().parents[2]))
 import bpe
@@ -28,10 +28,7 @@ from bpe_more.patterns import steps
 from bpe_more.tokenizer import Tokenizer, encoders
 
 HERE = Path(__file__).resolve().parents[2]
-PARTS = ["a", "b", "e", "s", "t", "Z", "É", "ǅ", "ʰ", "'", "'ll", "'VE", "'s", "'ſ", " ", " ", "  ", "\t", "\n", "\r\n", "\r", "/"]
-PARTS += ["1", "23", "٣", "½", ".", "!", "é", "ß", "字", "漢字", "一" * 9, "\u3000", "\u00a0", "\u2028", "\u0301", "\u0e34", "😀"]
-PARTS += ["\U0001f468\u200d", "\ufeff", "\0", "\x1c", "²", "<", "<|", "word" * 5, "x" * 70, "CamelCase" * 8, " " * 66]
-PARTS += ["。" * 30, "9" * 40, "\n" * 20, "a\u0301" * 25, "ABC" * 22]
+PARTS = [*WORDS, "e", "t", "'VE", "23", "½", "<", "<|"]
 STEPS: list[Any] = [(r"\p{N}", "gpt2"), ("gpt2", r"\p{N}{1,3}"), (r"\p{L}+", "aa|e", "cl100k"), ("[^\\n]+\\n?", "ab|b")]
 STEPS += [(r"\p{N}{1,3}", "[一-龥]+", r"['.!/][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|\s+(?!\S)|\s+")]
 SPECIALS = [[], ["<|endoftext|>"], ["<|", "<|<|"], ["字", " 's"], ["aa", "a "], ["\n\n", "\u3000"], ["<|", "|>", "<||>", "<|a"]]

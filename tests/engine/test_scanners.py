@@ -1,142 +1,65 @@
 """The scanner in bpe_words.c finds the words that `regex` finds: named and custom patterns, with vector instructions and without.
 
-The complete C source is compiled twice, each time with a sink that writes down the length of every word. So words are
-compared one by one, and not only by their counts. The short and the long version:
+The short and the long version:
 
     pytest -q tests/engine/test_scanners.py
-    TRIALS=200000 WHOLE=1 BPE_CORPORA=folder pytest -q tests/engine/test_scanners.py
+    TRIALS=200000 WHOLE=1 pytest -q tests/engine/test_scanners.py
 
-TRIALS is how many random texts each pattern and build gets. WHOLE means all code points in every place, all strings of
-five characters, and the texts in BPE_CORPORA from beginning to end.
+TRIALS is how many random texts each pattern and build gets. WHOLE means all code points in every place, and all strings
+of five characters.
 """
 
-import array
 import collections
 import functools
 import itertools
 import os
-import pathlib
 import random
 import subprocess
 import types
 
 import pytest
 import regex
+from random_patterns import WORDS
 
 import bpe
 import build_ffi
+from bpe_more import choices
 from bpe_more import engine as in_c
-from bpe_more.patterns import parsing
 from bpe_more.patterns.steps import TIKTOKEN_CL100K
-from test_bpe import FIXTURES, naive_split, need
+from shared import BAD_UTF8
+from test_bpe import naive_split, need
 
 cffi = need("cffi")
 
 TRIALS = int(os.environ.get("TRIALS", 200))
 WHOLE = bool(os.environ.get("WHOLE"))
 NAMED = ["gpt2", "cl100k", "o200k", "llama3", "qwen2"]
-LLAMA3 = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
-KNOWN = {"llama3": LLAMA3, "qwen2": LLAMA3.replace("{1,3}", ""), **bpe.PATTERNS, "cl100k": TIKTOKEN_CL100K}
+KNOWN = {**bpe.PATTERNS, "cl100k": TIKTOKEN_CL100K}
 CUSTOM = [bpe.PATTERNS["cl100k"].replace("{1,3}", "{1,2}"), r" ?\w+|\s+(?!\S)|\s", r"\w+", r"\S+|\s", r"[^\n]*\n|[^\n]+", r"(?=[A-Z])[^a]{2,3}?|a+"]
 PATTERNS = [*NAMED, *CUSTOM]
 EXPRESSIONS = {pattern: regex.compile(KNOWN.get(pattern, pattern)) for pattern in PATTERNS}
-BUILDS = {"default": ["-O2"], "plain": ["-O1", "-DPLAIN_C"]}
-
-# Texts lie one after the other. Each is scanned as if memory ended behind it, or as if the other texts followed behind a
-# wall, or by walk_word alone, which reads character by character.
-RECORDER = """
-enum { MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER };
-typedef struct { const uint8_t *at; uint32_t *lengths; size_t n; } recorder;
-
-static int record(void *state, const pending *words, size_t n)
-{
-    recorder *r = state;
-    for (size_t i = 0; i < n; i++) {
-        const uint8_t *key = (const uint8_t *)words[i].key;
-        const size_t length = length_of(words[i].key);
-        if (!length || memcmp(words[i].word, r->at, length) || (length <= 15 && (key[15] != length || memcmp(key, r->at, length))))
-            return -1;
-        r->at += length;
-        r->lengths[r->n++] = (uint32_t)length;
-    }
-    return BPE_OK;
-}
-
-int record_words(const bpe_pattern *pattern, const uint8_t *text, const size_t *lengths, size_t n, int how, uint32_t *of_words,
-                 size_t *n_words, size_t *bad)
-{
-    const uint8_t *end = text;
-    recorder r = {text, of_words, 0};
-    bpe_rules rules = {.pattern = pattern, .run = fastest_machine()};
-    table slots = {0}; /* which a batch asks for */
-    pending pending_words[BATCH_ROOM];
-    batch b = {.rules = &rules, .pattern = pattern, .table = &slots, .sink = record, .state = &r, .words = pending_words};
-    int status = new_table(&slots, (uint64_t[2]){1, 2});
-    if (status == BPE_OK)
-        status = index_rows(&rules);
-    b.rows = rules.rows;
-    for (size_t i = 0; i < n; i++)
-        end += lengths[i];
-    for (size_t i = 0; i < n && status == BPE_OK; text += lengths[i++]) {
-        const uint8_t *piece_end = text + lengths[i];
-        b.text = text;
-        b.limit = how == MEMORY_ENDS ? piece_end : end;
-        if (how != CHARACTER_BY_CHARACTER)
-            status = scan_text(&b, piece_end);
-        if (status == BPE_OK)
-            status = end_batch(&b);
-        while (how == CHARACTER_BY_CHARACTER && status == BPE_OK && r.at < piece_end) {
-            const size_t length = (size_t)(walk_word(pattern, r.at, piece_end) - r.at);
-            if (!length)
-                status = -1;
-            r.at += length;
-            r.lengths[r.n++] = (uint32_t)length;
-        }
-        *bad = (size_t)(b.text - text);
-        if (status == BPE_OK && r.at != piece_end)
-            status = -2;
-    }
-    *n_words = r.n;
-    free(rules.rows);
-    free_table(&slots);
-    return status;
-}
-"""
-PROTOTYPE = """
-int record_words(const bpe_pattern *pattern, const uint8_t *text, const size_t *lengths, size_t n, int how, uint32_t *of_words,
-                 size_t *n_words, size_t *bad);
-"""
-MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER = range(3)
+BUILT, _ = choices.find_engine()  # without it, all tests here are skipped
 
 
-def compile_engine(folder, flags, more="", prototypes=""):
-    """An engine of its own: the C source, with more C behind it, compiled in a folder with these flags."""
-    (folder / "full.c").write_text(build_ffi.source() + more, encoding="utf-8")
+def compile_engine(folder, flags):
+    """An engine of its own: the C source, compiled in a folder with these flags."""
+    (folder / "full.c").write_text(build_ffi.source(), encoding="utf-8")
     command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-std=gnu11", *flags]
     subprocess.run([*command, "-o", folder / "full.so", folder / "full.c"], check=True)
     ffi = cffi.FFI()
-    ffi.cdef(build_ffi.prototypes() + prototypes)
+    ffi.cdef(build_ffi.prototypes())
     return in_c.Engine(types.SimpleNamespace(ffi=ffi, lib=ffi.dlopen(str(folder / "full.so"))), bpe.PATTERNS, bpe.last_cut)
 
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory):
-    """{name of the build: engine}; each test compares both with the same words, since finding these takes longest."""
-    return {name: compile_engine(tmp_path_factory.mktemp(name), flags, RECORDER, PROTOTYPE) for name, flags in BUILDS.items()}
+    """Each test compares both builds with the same words, since finding these takes longest."""
+    return {"default": BUILT, "plain": compile_engine(tmp_path_factory.mktemp("plain"), ["-O1", "-DPLAIN_C"])}
 
 
 @pytest.fixture(params=PATTERNS)
 def pattern(request):
     return request.param
-
-
-def scan(engine, pattern, texts, how):
-    """(status, lengths of the words of all texts, offset of a bad byte in its text)"""
-    ffi, blob, (tables, _) = engine.ffi, b"".join(texts), engine.pattern(pattern)
-    lengths, n, bad = ffi.new("uint32_t[]", len(blob) + 1), ffi.new("size_t *"), ffi.new("size_t *")
-    data, of_texts = ffi.from_buffer("uint8_t[]", blob), list(map(len, texts))
-    status = engine.lib.record_words(tables, data, of_texts, len(texts), how, lengths, n, bad)
-    return status, array.array("I", ffi.buffer(lengths)[: 4 * n[0]]), bad[0]
 
 
 def split(pattern, text):
@@ -148,21 +71,29 @@ def split(pattern, text):
 
 
 def words_of(pattern, texts):
-    """The lengths of the words that regex finds."""
-    return array.array("I", [len(word.encode()) for text in texts for word in split(pattern, text)])
+    """The words that regex finds, twice as often as they occur, since count() finds them twice."""
+    counts = collections.Counter(word for text in texts for word in split(pattern, text))
+    return {word.encode(): 2 * n for word, n in counts.items()}
+
+
+def count(engine, pattern, texts):
+    """The words that an engine finds in texts that lie one after the other in memory, and then in each alone."""
+    words = engine.words((), pattern)
+    words.scan_all(texts)
+    for text in texts:
+        words.scan_all([text])
+    return words.copy()
 
 
 def check(engines, pattern, texts, expected=None):
     """All texts have the words that regex finds, however they are scanned; the message names the one that has others."""
-    if expected is None:
-        expected = words_of(pattern, texts)
+    expected = expected or words_of(pattern, texts)
     data = [text.encode() for text in texts]
-    for build, how in itertools.product(engines, (MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER)):
-        if scan(engines[build], pattern, data, how)[:2] == (0, expected):
+    for build, engine in engines.items():
+        if count(engine, pattern, data) == expected:
             continue
         for text in texts:
-            status, words, _ = scan(engines[build], pattern, [text.encode()], how)
-            assert (status, list(words), text, build, how) == (0, list(words_of(pattern, [text])), text, build, how)
+            assert count(engine, pattern, [text.encode()]) == words_of(pattern, [text]), (text, build)
         raise AssertionError(f"differs among other texts only, {build}: {texts[:3]}...")
 
 
@@ -214,11 +145,12 @@ FORMS = ["a%s1%s.%sB", "%s", "ab%scd", "'%s", " %s.", "!%s\n", "1%s2 ", "A%s's",
 
 @functools.cache
 def code_points(form, pattern):
-    """Texts with every code point in a place, and their words; by default all to U+1FFF and, by chance, others."""
+    """Texts with every code point in a place, and their words; by default all to U+1FFF, of custom patterns to U+05FF, and others by chance."""
     chosen = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     if not WHOLE:
-        step = 11 if form == FORMS[0] and pattern in NAMED else 101
-        chosen = chosen[:0x2000] + chosen[0x2000 + random.randrange(step) :: step]
+        step = 29 if form == FORMS[0] and pattern in NAMED else 151
+        first = 0x2000 if pattern in NAMED else 0x600
+        chosen = chosen[:first] + chosen[first + random.randrange(step) :: step]
     parts = [chosen[i : i + 500] for i in range(0, len(chosen), 500)]
     texts = ["".join(form.replace("%s", chr(code)) for code in part) for part in parts]
     return texts, words_of(pattern, texts)
@@ -253,116 +185,48 @@ def test_all_short_strings(engines, pattern):
             check(engines, pattern, part)
 
 
-PARTS = [
-    *"abeszAZLTS'1239.!/- \n\r\t",
-    "'ll", "'LL", "'Ve", "'s", "'S", "'ſ", "'d", "'re", "don't", "  ", "   ", "\r\n", "\n\n", " \n", "//", "!\n/", "http://",
-    "123456", "\u0663", "\u0663" * 4, "²", "Ⅷ", "é", "É", "ß", "ſ", "ǅ", "ʰ", "ª", "字", "漢字", "한", "中A", "中Ab", "\u3000", "\u00a0",
-    "\u2028", "\u0085", "\u0301", "\u0301\u0302", "\ufe0f", "❤\ufe0f", "😀", "\U0001f468\u200d", "\ufeff", "\0", "\x1c", "—", "。", "’s",
-    "नमस्ते", "ไทย", "العَرَبِيَّة", "Привет", "ПРИВЕТ", "e\u0301", "E\u0301A", "word" * 5, "WORD" * 5, "Word" * 18, "x" * 70, " " * 66,
-    "。" * 30, "9" * 40, "\n" * 20, "\u3000" * 25, "字" * 25, "AB" * 40, "中A" * 20, "\u0301" * 40, "!" * 70, "/\n" * 40,
-]  # fmt: skip
-
-
 def random_text(rng):
-    parts = rng.sample(PARTS, rng.randint(1, 24))
+    parts = rng.sample(WORDS, rng.randint(1, 24))
     return "".join(rng.choices(parts, k=rng.randint(1, 60)))
 
 
 def test_random_texts(engines, pattern):
-    rng = random.Random(11)
+    """Of parts with traps, of characters of all classes, and of few of these."""
+    rng, letters = random.Random(11), ALPHABETS[pattern]
     for _ in range(0, TRIALS, 500):
         check(engines, pattern, [random_text(rng) for _ in range(500)])
-
-
-def test_random_characters_of_all_classes(engines, pattern):
-    rng = random.Random(12)
-    letters = ALPHABETS[pattern]
-    for _ in range(0, TRIALS, 500):
-        texts = ["".join(rng.choices(letters, k=rng.randint(1, 150))) for _ in range(500)]
-        few = ["".join(rng.choices(rng.sample(letters, 4), k=rng.randint(1, 150))) for _ in range(500)]
-        check(engines, pattern, texts + few)
+        alphabets = [rng.choice([letters, rng.sample(letters, 4)]) for _ in range(1000)]
+        check(engines, pattern, ["".join(rng.choices(some, k=rng.randint(1, 150))) for some in alphabets])
 
 
 def test_words_that_end_where_windows_end(engines, pattern):
-    """Runs of each class that end at every place around the borders of one, two and three windows."""
+    """Runs of each class that end at every place around the borders of one, two and three windows; contractions, and spaces."""
     runs = ["x", "X", "1", " ", "\n", "!", "/", "'", "é", "字", "\u0301", "\u3000", "\u0663", "😀", "xX"]
     behind, texts = ["", "a", "B", " a", "'s", "\n", "!", "7", "字"], []
     for run in runs:
         sizes = {size // len(run.encode()) for border in (64, 128, 192) for size in range(border - 5, border + 6)}
         texts += [before + run * size + end for size in sizes for before in ("", "a", "!", " ") for end in behind]
-    check(engines, pattern, texts)
-
-
-def test_contractions_and_spaces_at_the_borders_of_windows(engines, pattern):
-    pieces = ["don't", "x'LL", "y'ſz", "a's't", " \n  b", "!\n/c", "1234", "中AB", "e\u0301", "❤\ufe0f", "aB", " 字"]
-    pieces += ["\u3000 a", "!\r\n "]
+    pieces = ["don't", "x'LL", "y'ſz", "a's't", " \n  b", "!\n/c", "1234", "中AB", "e\u0301", "❤\ufe0f", "aB", " 字", "\u3000 a", "!\r\n "]
     before = [" " * (size % 3) + "wo rd" * (size // 5) + "v" * (size % 5) for size in range(48, 72)]
-    check(engines, pattern, list(map("".join, itertools.product(before, pieces, ("", " next", "X")))))
+    check(engines, pattern, texts + list(map("".join, itertools.product(before, pieces, ("", " next", "X")))))
 
 
-def test_bytes_that_are_not_utf8_are_found_where_python_finds_them(engines, pattern):
+def random_bytes(rng):
+    """Bytes that may be UTF-8, or not."""
+    if rng.random() < 0.9:
+        leads = bytes.fromhex("41 20 0A 80 BF C2 DF E0 E4 E5 E9 ED EF F0 F4 F5 B8 B7 A0 9F")
+        return b"z" * rng.choice([0, 0, 58, 61]) + bytes(rng.choices(leads, k=rng.randint(1, 8)))
+    before, after = (random_text(rng).encode()[: rng.choice([0, 3, 70, 500])] for _ in "ab")
+    return before + rng.choice([*BAD_UTF8, b"\xe4\xb8x"]) + after
+
+
+def test_bytes_are_utf8_where_python_says_so(engines, pattern):
     rng = random.Random(13)
-    wrong = [b"\xff", b"\xc3", b"\xe4\xb8", b"\xe4\xb8x", b"\xed\xa0\x80", b"\xf0\x9f\x98", b"\xc0\xaf", b"\x80", b"\xe5"]
-    wrong += [b"\xf4\x90\x80\x80", b"\xe0\x80\x80"]
-    for _ in range(TRIALS):
-        before, after = (random_text(rng).encode()[: rng.choice([0, 3, 70, 500])] for _ in "ab")
-        data = before + rng.choice(wrong) + after
+    for _ in range(11 * TRIALS):
+        data = random_bytes(rng)
         try:
-            data.decode()
-            continue
-        except UnicodeDecodeError as error:
-            cases = ([data], MEMORY_ENDS), ([data, b"abc\x80" * 30], TEXT_FOLLOWS)
-            for (build, engine), (texts, how) in itertools.product(engines.items(), cases):
-                status, _, bad = scan(engine, pattern, texts, how)
-                assert (status, bad) == (engine.lib.BPE_BAD_UTF8, error.start), (data, build)
-
-
-def test_random_bytes_are_utf8_where_python_says_so(engines, pattern):
-    rng, bad_utf8 = random.Random(14), engines["default"].lib.BPE_BAD_UTF8
-    leads = bytes.fromhex("41 20 0A 80 BF C2 DF E0 E4 E5 E9 ED EF F0 F4 F5 B8 B7 A0 9F")
-    for _ in range(10 * TRIALS):
-        data = b"z" * rng.choice([0, 0, 58, 61]) + bytes(rng.choices(leads, k=rng.randint(1, 8)))
-        try:
-            expected = (0, list(words_of(pattern, [data.decode()])))
-        except UnicodeDecodeError as error:
-            expected = (bad_utf8, error.start)
-        for build, engine in engines.items():
-            status, words, bad = scan(engine, pattern, [data], MEMORY_ENDS)
-            assert (status, bad if status else list(words)) == expected, (data, build)
-
-
-def check_counts(engines, pattern, data, special_tokens, expected):
-    """The counts of the words, as training takes them, are as expected."""
-    for build, engine in engines.items():
-        words = engine.words(special_tokens, pattern)
-        words.scan_all([data])
-        assert {word.decode(): count for word, count in words.copy().items()} == expected, build
-
-
-@pytest.mark.parametrize("special_tokens", [["<|endoftext|>"], ["<|", "<|<|"], ["字", " 's"], ["aa", "a "], ["\n\n", "\u3000"]])
-def test_special_tokens_are_walls(engines, pattern, special_tokens):
-    rng = random.Random(15)
-    for _ in range(TRIALS // 10):
-        text = "".join(rng.choices(rng.sample(PARTS, 8) + 2 * special_tokens, k=rng.randint(1, 200)))
-        pieces = bpe.special_token_finder(tuple(special_tokens)).split(text)
-        expected = collections.Counter(word for piece in pieces[::2] for word in split(pattern, piece))
-        check_counts(engines, pattern, text.encode(), special_tokens, expected)
-
-
-def test_counts_of_real_texts(engines, pattern):
-    folder = pathlib.Path(os.environ.get("BPE_CORPORA") or FIXTURES)
-    files = sorted(folder.glob("*.txt"))
-    assert files
-    for path in files:
-        data = path.read_bytes()
-        if not WHOLE:
-            data = data[: 1 << 19].decode(errors="ignore").encode()
-        expected = collections.Counter(split(pattern, data.decode()))
-        check_counts(engines, pattern, data, (), expected)
-
-
-def test_classes_are_those_of_regex(pattern):
-    texts = set(parsing.characters_of(parsing.parse(bpe.PATTERNS.get(pattern, pattern))))
-    classes, _, sets = parsing.classes_of(texts)
-    for code, text in itertools.product(random.Random(16).sample(range(0x110000), 2000), texts):
-        assert sets[text] >> classes[code] & 1 == bool(regex.match(text, chr(code))), (code, text)
+            check(engines, pattern, [data.decode()])
+        except UnicodeDecodeError:
+            for engine, after in itertools.product(engines.values(), ([], [b"abc\x80" * 30])):
+                with pytest.raises(UnicodeDecodeError):
+                    count(engine, pattern, [data, *after])

@@ -1,7 +1,6 @@
 /*
  * A library for LD_PRELOAD: a system that refuses what environment variables name, for test_refusals.py.
  *
- * REFUSE_FSYNC=22        fsync() fails with this number: for folders, and with REFUSE_FSYNC_OF_FILES=1 for files, too
  * REFUSE_SEMAPHORES=38   sem_open() fails with this number
  * REFUSE_THREADS_FROM=3  the third thread of each process, and all that follow it, can't start
  */
@@ -12,22 +11,11 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 static int number_in(const char *name)
 {
     const char *text = getenv(name);
     return text ? atoi(text) : 0;
-}
-
-int fsync(int file)
-{
-    struct stat about;
-    const int refused = number_in("REFUSE_FSYNC");
-    if (!refused || fstat(file, &about) || (!S_ISDIR(about.st_mode) && !number_in("REFUSE_FSYNC_OF_FILES")))
-        return 0;
-    errno = refused;
-    return -1;
 }
 
 sem_t *sem_open(const char *name, int flags, ...)

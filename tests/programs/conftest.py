@@ -1,8 +1,3 @@
 """The tests of this folder run once, with the C engine if there is one."""
 
-import pytest
-
-
-@pytest.fixture(autouse=True)
-def in_both_engines():
-    """Replace the fixture of the folder above."""
+from shared import in_both_engines  # noqa: F401 (replaces the fixture of the folder above)

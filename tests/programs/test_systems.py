@@ -5,7 +5,6 @@ C engine.
     pytest -q tests/programs/test_systems.py
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -128,26 +127,21 @@ def test_no_function_that_only_posix_has_is_needed(tmp_path):
     assert n_ids == len(tokenizer.encode(CORPUS.read_bytes().decode()))
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.json", "ids.npy"])
-def test_a_file_that_another_program_has_open_is_named_and_what_is_finished_stays(tmp_path, monkeypatch, model, name):
+def test_a_file_that_another_program_has_open_is_named_and_those_before_it_are_replaced(tmp_path, monkeypatch, model):
     """On Windows, such a file can't be replaced."""
     tokenizer = Tokenizer.load(model)
     tokenizer.save(tmp_path)
     replace = os.replace
 
     def refuse(source, target):
-        if os.path.basename(target) == name:
+        if os.path.basename(target) == "vocab.json":
             raise PermissionError(13, "Access is denied", str(source), 5, str(target))
         return replace(source, target)
 
     monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(PermissionError, match=name) as caught:
-        if name.endswith(".npy"):
-            tokenizer.encode_files(CORPUS, tmp_path / name)
-        else:
-            tokenizer.save(tmp_path)
+    with pytest.raises(PermissionError, match=r"can't replace .*/vocab\.json: ") as caught:
+        tokenizer.save(tmp_path)
     finished = {path.name for path in tmp_path.glob("*.tmp")}
-    assert f"{name}.0.bpe.tmp" in finished and all(f"/{each} " in str(caught.value) for each in finished)
-    monkeypatch.undo()
+    assert "vocab.json.0.bpe.tmp" in finished and str(caught.value).count("mv ") == len(finished)
+    assert all(f"/{name} " in str(caught.value) for name in finished)
     assert Tokenizer.load(tmp_path).merges == tokenizer.merges
-    json.loads((tmp_path / "tokenizer_config.json").read_bytes())

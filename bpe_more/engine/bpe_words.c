@@ -29,15 +29,14 @@
 /* ---- interface: build_ffi.py gives this part to cffi ------------------------------------------------------------- */
 
 /* A pattern: automaton.py explains the automaton, and machine.py the machine. State 0 of the automaton can't match any
-   more, and state 1 begins a word. A cell is 4 * the next state, + 1 if a word may end before this character, + 2 if it
-   ends there in any case; then the next state is that of the next word, of which this is the first character. */
+   more, and state 1 begins a word. A cell is 2 * the next state, + 1 if a word may end before this character. */
 typedef struct bpe_pattern {
     const uint16_t *blocks; /* of 256 code points each: the number of their block of classes */
     const uint8_t *classes;
     const uint16_t *cells;  /* by state: one for each class, and one for the end of the text */
     const uint16_t *ascii;  /* the same by state and byte, for the bytes below 128 */
-    const uint8_t *pairs;   /* the machine's rows of 16 states: that of bytes a and b is at first[a] + second[b] */
-    const uint16_t *first, *second;
+    const uint8_t *pairs;   /* for each two steps of the machine, a row of 16 states */
+    const uint8_t *steps;   /* by key: its step, a class, or n_classes for a key that changes nothing */
     const uint8_t *cuts;    /* by the classes of two characters: 1 if any text can be cut between them; 2 if a cut there
                                may divide a word, but changes nothing else */
     uint32_t n_classes;
@@ -372,7 +371,7 @@ static int index_rows(bpe_rules *r)
     for (const bpe_pattern *p = r->pattern; p; p = p->earlier)
         for (unsigned second = 0; second < N_KEYS; second++)
             for (unsigned first = 0; first < N_KEYS; first++)
-                *row++ = (uint16_t)(p->first[first] + p->second[second]);
+                *row++ = (uint16_t)(16 * ((p->n_classes + 1) * p->steps[first] + p->steps[second]));
     return BPE_OK;
 }
 
@@ -480,10 +479,10 @@ ALWAYS_INLINE unsigned cell_at(const bpe_pattern *p, unsigned state, const uint8
 static const uint8_t *end_of_match(const bpe_pattern *p, const uint8_t *text, const uint8_t *end)
 {
     const uint8_t *at = text, *last = text;
-    for (unsigned state = 1, cell, length;; state = cell >> 2, at += length) {
+    for (unsigned state = 1, cell, length;; state = cell >> 1, at += length) {
         cell = cell_at(p, state, at, end, &length);
         last = cell & 1 ? at : last;
-        if (cell >> 2 == 0 || cell & 2)
+        if (cell >> 1 == 0)
             return last;
     }
 }

@@ -97,7 +97,7 @@ def machine_of(rows: States) -> States:
 
 
 def machine_tables(classes: bytes, rows: States) -> dict[str, Any]:
-    """Return the machine's rows for two bytes, and the place of each row.
+    """Return the machine's rows for two steps, and the step of each byte.
 
     For each state, a row has the next one and the marks: the first character's, and twice the second one's.
     BACK of the second one is thus BEGINS of the first, which is the same place.
@@ -110,7 +110,7 @@ def machine_tables(classes: bytes, rows: States) -> dict[str, Any]:
         visits[state] += 1
     kept = sorted(range(len(machine)), key=lambda state: -visits[state])[:STOPPED]
     n = len(machine[0])
-    steps = []
+    steps = []  # by class: the cells of the states that are kept
     for number in range(n):
         cells = [machine[state][number] for state in kept]
         step = [kept.index(state) | marks if state in kept else STOPPED for state, marks in cells]
@@ -123,20 +123,15 @@ def machine_tables(classes: bytes, rows: States) -> dict[str, Any]:
             pairs.append(after if after == STOPPED else (after & 15) | (cell & MARKS) | 2 * (after & MARKS))
     # By byte: ASCII; 80 to BF, the later bytes of a character; C0 + its class, which C puts in place of its first byte;
     # E4 to FF, of which C uses E4 to E9, the first bytes of ideographs, if all of these are of one class.
-    keys = [*classes[:128], *[n] * 64, *range(n), *[n] * (MOST_CLASSES - n), *[classes[0x4E00]] * 28]
-    first = array("H", [16 * (n + 1) * key for key in keys])
-    return {"pairs": array("B", pairs), "first": first, "second": array("H", [16 * key for key in keys])}
+    step_of_byte = [*classes[:128], *[n] * 64, *range(n), *[n] * (MOST_CLASSES - n), *[classes[0x4E00]] * 28]
+    return {"pairs": array("B", pairs), "steps": array("B", step_of_byte)}
 
 
 def fields_of(automaton: tuple[bytes, States]) -> dict[str, Any]:
     """Return the fields of a bpe_pattern in C, in order; bpe_words.c explains them."""
     classes, rows = automaton
     n = len(rows[0]) - 1
-    cells = []
-    for row in rows:
-        for (state, ends), (first, _) in zip(row, rows[1]):
-            new_word = ends and not state  # the next word begins with this character
-            cells.append(4 * (first if new_word else state) + ends + 2 * new_word)
+    cells = [2 * state + ends for row in rows for state, ends in row]
     blocks = [classes[start : start + 256] for start in range(0, 0x110000, 256)]
     distinct = {block: number for number, block in enumerate(dict.fromkeys(blocks))}
     cuts, within = pairs_to_cut(rows), pairs_within_words(rows)

@@ -10,7 +10,7 @@ bpe_words.c     the scanner, which finds the words of text and its special token
 bpe_encode.c    encoding, with the cache of words, and with ignore_merges
 bpe_lists.c     lists of ids
 
-Gives: Engine, with the calls that bpe.py and the package make; C_FILES, numbers() and tables() for the build.
+Gives: Engine, with the calls that bpe.py and the package make; C_FILES and tables() for the build.
 Uses: encoder, words, errors, patterns.automaton, patterns.machine, patterns.parsing, workers.
 """
 
@@ -64,8 +64,8 @@ class Engine(build_ffi.Engine):
             text = f"the C engine was built with regex {built_with}, whose letters differ from {regex.__version__}; "
             warnings.warn(text + f"using regex instead ({build_ffi.COMMAND} rebuilds the engine)", stacklevel=2)
             return {}
-        expressions = [self.ffi.string(text).decode() for text in self.lib.bpe_expressions]
-        return {text: self.ffi.addressof(self.lib.bpe_patterns, number) for number, text in enumerate(expressions)}
+        expressions = self.ffi.string(self.lib.bpe_expressions).decode().split("\n")
+        return {expression: self.lib.bpe_patterns + number for number, expression in enumerate(expressions)}
 
     def pattern(self, pattern: str | tuple[str, ...]) -> tuple[Any, str]:
         """Return (a pattern as C has it, ""), or (NULL, why C can't scan it)."""
@@ -255,13 +255,6 @@ def c_type(numbers: array[int]) -> str:
 # Building
 # ------------------------------
 
-def numbers() -> str:
-    """Return the constants that the interface needs."""
-    import bpe
-
-    return f"enum {{ BPE_N_PATTERNS = {len(bpe.PATTERNS)} }};\n"
-
-
 def tables() -> str:
     """Return what comes after the C files: the named patterns of bpe.py, and what their tables depend on."""
     import bpe
@@ -277,12 +270,10 @@ def tables_digest(expressions: Iterable[str]) -> str:
 
 
 def named_tables(expressions: Iterable[str]) -> str:
-    """Return named patterns as C."""
+    """Return named patterns as C: their expressions, each in a line, and their tables."""
     expressions = tuple(expressions)
-    texts = ("".join(f"\\{byte:03o}" for byte in text.encode("utf-8")) for text in expressions)
-    strings = ", ".join(f'"{text}"' for text in texts)
-    text = f"const char *const bpe_expressions[BPE_N_PATTERNS] = {{{strings}}};\n"
-    return text + pattern_tables("bpe_patterns", expressions)
+    lines = "".join(f"\\{byte:03o}" for byte in "\n".join(expressions).encode("utf-8"))
+    return f'const char bpe_expressions[] = "{lines}";\n' + pattern_tables("bpe_patterns", expressions)
 
 
 def pattern_tables(array_name: str, expressions: Sequence[str]) -> str:

@@ -43,8 +43,8 @@ typedef struct bpe_pattern {
     uint32_t ideographs_are_one_class;  /* 1 if U+4E00 to U+9FFF all are in one */
     const struct bpe_pattern *earlier;  /* the step before this one, whose words this one splits; or NULL */
 } bpe_pattern;
-extern const bpe_pattern bpe_patterns[BPE_N_PATTERNS]; /* of bpe.py, with the classes of bpe_regex_version */
-extern const char *const bpe_expressions[BPE_N_PATTERNS];
+extern const bpe_pattern bpe_patterns[]; /* of bpe.py, with the classes of bpe_regex_version */
+extern const char bpe_expressions[];     /* theirs, each in a line */
 
 typedef struct bpe_words bpe_words; /* distinct words and how often each occurs */
 typedef struct bpe_rules bpe_rules; /* how text is cut into words; never changes, so threads can share it */

@@ -113,13 +113,6 @@ static inline int find_id(const word_table *t, const uint8_t *token, size_t leng
     return s->key[1] != 0;
 }
 
-static inline void fetch_slot(const table *t, const uint8_t *token, size_t length)
-{
-    uint64_t key[2];
-    make_key(t, token, length, key);
-    PREFETCH(t->slots + home_of(t, key[0], key[1]));
-}
-
 int bpe_find_merges(const uint8_t *tokens, const uint32_t *ids, size_t n, const uint64_t seed[2], uint8_t *merges,
                     size_t n_merges, uint32_t *rows)
 {
@@ -154,11 +147,6 @@ int bpe_find_splits(const uint8_t *tokens, const uint64_t *lengths, const uint32
     *n_merges = 0;
     for (size_t i = 0; i < n && status == BPE_OK; tokens += lengths[i], i++) {
         const size_t length = (size_t)lengths[i], first = *n_merges;
-        for (size_t end = 1; end < length; end++) /* most of the time is waiting for memory */
-            if (occurs[end] && occurs[length - end]) {
-                fetch_slot(&t.table, tokens, end);
-                fetch_slot(&t.table, tokens + end, length - end);
-            }
         for (size_t end = 1; end < length; end++) {
             uint32_t left, right, *row = merges + 3 * *n_merges;
             if (!occurs[end] || !occurs[length - end] || !find_id(&t, tokens, end, &left) ||

@@ -1,7 +1,7 @@
 """Random patterns with sets in sets and operations on them: `python tests/engine/random_sets.py 10000 [SEED]`; `60s` is a bound in seconds.
 
 Three comparisons, each of all words of random texts: C with Python, for all patterns that C supports; with tokenizers, for all
-that a tokenizer.json may have (steps.differs_in_oniguruma); with tiktoken, for all whose sets Rust reads as regex does.
+that a tokenizer.json may have (expressions.differs_in_oniguruma); with tiktoken, for all whose sets Rust reads as regex does.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from test_patterns import split
 
 from bounds import bounded, choose_seed
 from bpe_more import choices
-from bpe_more.patterns import steps
+from bpe_more.patterns import expressions
 
 ENGINE, WHY = choices.find_engine()
 assert ENGINE, WHY
@@ -61,7 +61,7 @@ def valid_pattern(rng, sets):
     while True:
         pattern = random_pattern(rng, sets)
         try:
-            return pattern, steps.compile_pattern(pattern)
+            return pattern, expressions.compile_pattern(pattern)
         except ValueError:
             continue
 
@@ -119,7 +119,7 @@ def main(bound, seed):
                 assert table.copy() == expected, (pattern, text)
         # regex 2026.11.19 finds "\n" for [^\\p{L}\\P{L}] and [^\\s\\S], which have no characters
         has_both = regex.search(r"\\P\{L", pattern) or (r"\s" in pattern and r"\S" in pattern)
-        if not steps.differs_in_oniguruma(pattern) and not has_both:
+        if not expressions.differs_in_oniguruma(pattern) and not has_both:
             try:
                 step = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
             except Exception:  # it has no class of its own

@@ -56,10 +56,10 @@ void bpe_cache_free(bpe_cache *c);
 
 /* Encode n texts, concatenated. ends[i] is the end of text i, and becomes the end of its ids. There must be room for three
    ids more than the texts have bytes. If `narrow` isn't NULL, the low 16 bits of the ids are written there, too, which may
-   be the same memory as `ids`. After BPE_BAD_UTF8 and BPE_NO_TOKEN, ends[0] is the offset of a byte of the first text with an error: for
-   BPE_NO_TOKEN, the first byte without a token. If left_out isn't NULL, such bytes are no error: they are left out of
-   their words, and *left_out is their number. The cache can be used again after any error. One word of 40 MB takes
-   about 10 s. */
+   be the same memory as `ids`. After BPE_BAD_UTF8 and BPE_NO_TOKEN, ends[0] is the offset of a byte of the first text with
+   an error: for BPE_NO_TOKEN, the first byte without a token. If left_out isn't NULL, such bytes are no error: they are
+   left out of their words, and *left_out is their number. The cache can be used again after any error. One word of 40 MB
+   takes about 10 s. */
 int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uint32_t *ids, uint16_t *narrow,
                uint64_t *left_out);
 

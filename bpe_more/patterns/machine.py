@@ -97,7 +97,7 @@ def machine_of(rows: States) -> States:
 
 
 def machine_tables(classes: bytes, rows: States) -> dict[str, Any]:
-    """Return the machine's rows for two steps, and the step of each byte.
+    """Return the machine's rows, one for each two kinds of symbols, and the kind of each symbol.
 
     For each state, a row has the next one and the marks: the first character's, and twice the second one's.
     BACK of the second one is thus BEGINS of the first, which is the same place.
@@ -110,21 +110,21 @@ def machine_tables(classes: bytes, rows: States) -> dict[str, Any]:
         visits[state] += 1
     kept = sorted(range(len(machine)), key=lambda state: -visits[state])[:STOPPED]
     n = len(machine[0])
-    steps = []  # by class: the cells of the states that are kept
+    kinds = []  # of symbols, first the classes: the cells of the states that are kept
     for number in range(n):
         cells = [machine[state][number] for state in kept]
-        step = [kept.index(state) | marks if state in kept else STOPPED for state, marks in cells]
-        steps.append(step + [STOPPED] * (16 - len(step)))
-    steps.append(list(range(16)))  # of a byte that changes nothing
+        kind = [kept.index(state) | marks if state in kept else STOPPED for state, marks in cells]
+        kinds.append(kind + [STOPPED] * (16 - len(kind)))
+    kinds.append(list(range(16)))  # of a symbol that changes nothing
     pairs = bytearray()
-    for first_step, second_step in itertools.product(steps, steps):
-        for cell in first_step:
-            after = second_step[cell & 15]
+    for first, second in itertools.product(kinds, kinds):
+        for cell in first:
+            after = second[cell & 15]
             pairs.append(after if after == STOPPED else (after & 15) | (cell & MARKS) | 2 * (after & MARKS))
-    # By byte: ASCII; 80 to BF, the later bytes of a character; C0 + its class, which C puts in place of its first byte;
-    # E4 to FF, of which C uses E4 to E9, the first bytes of ideographs, if all of these are of one class.
-    step_of_byte = [*classes[:128], *[n] * 64, *range(n), *[n] * (MOST_CLASSES - n), *[classes[0x4E00]] * 28]
-    return {"pairs": array("B", pairs), "steps": array("B", step_of_byte)}
+    # Symbols are bytes: ASCII; 80 to BF, the later bytes of a character; C0 + its class, which C puts in place of its
+    # first byte; E4 to FF, of which C uses E4 to E9, the first bytes of ideographs, if all of these are of one class.
+    kind_of_symbol = [*classes[:128], *[n] * 64, *range(n), *[n] * (MOST_CLASSES - n), *[classes[0x4E00]] * 28]
+    return {"pairs": array("B", pairs), "kinds": array("B", kind_of_symbol)}
 
 
 def fields_of(automaton: tuple[bytes, States]) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class Engine(build_ffi.Engine):
         """Count the words of slices in a table, in threads."""
         table = self.words(special_tokens, pattern)
         ahead = list(itertools.islice(slices, 1))
-        if ahead and not ahead[0].texts:  # parts of files, which are small as long as they aren't read
+        if ahead and not ahead[0].texts:  # parts of files, of about 1 MB, which take no memory until they are read
             ahead += itertools.islice(slices, n_threads * THREAD_BYTES // (1 << 20))
             n_threads = min(n_threads, sum(part.end - part.start for part in ahead) // THREAD_BYTES + 1)
         slices = itertools.chain(ahead, slices)

@@ -76,9 +76,9 @@ class Engine:
         # in the order of the text, one could choose counts for which C's sort takes quadratic time
         frequent = (word for word, count in words.items() if count >= least)
         ordered = sorted(frequent, key=words.__getitem__, reverse=True)
-        return self.in_c(ordered, [words[word] for word in ordered])
+        return self.words_with_counts(ordered, [words[word] for word in ordered])
 
-    def in_c(self, words: Sequence[bytes], counts: Sequence[int]) -> tuple[Any, Any, Any]:
+    def words_with_counts(self, words: Sequence[bytes], counts: Sequence[int]) -> tuple[Any, Any, Any]:
         """Return words for C: concatenated, their lengths, and their counts."""
         try:
             numbers = array("Q", map(len, words)), array("Q", counts)

@@ -42,9 +42,9 @@ MOST_IN_TURN = 8  # steps of a pattern that C takes one after another; each one 
 class Engine(build_ffi.Engine):
     """The C engine, as bpe.py uses it: text and words are bytes, ids and counts are numbers.
 
-    build_ffi.Engine has ffi, lib, lacks, learn(), merges_of(), in_c(); pattern(), arrays() and check(), which are
-    overridden here; and create(kind, ..., by="new"), which calls bpe_KIND_new, or bpe_KIND_{by}, and lets Python free
-    the handle with bpe_KIND_free.
+    build_ffi.Engine has ffi, lib, only_learns, learn(), merges_of(), words_with_counts(); declines(), arrays() and
+    check(), which are overridden here; and create(kind, ..., by="new"), which calls bpe_KIND_new, or bpe_KIND_{by}, and
+    lets Python free the handle with bpe_KIND_free.
     """
 
     def __init__(self, module: Any, named: Mapping[str, str], last_cut: Any) -> None:
@@ -190,10 +190,9 @@ class Engine(build_ffi.Engine):
 
         ids are those of all words, concatenated. A word has n_ids tokens, and `lengths` bytes.
         """
-        in_c = self.ffi.from_buffer
         n_words, longer = len(counts), tokens[256:]
-        words = in_c("uint32_t[]", ids), in_c("uint64_t[]", n_ids), lengths, counts, n_words
-        old = b"".join(longer), in_c("uint64_t[]", array("Q", map(len, longer))), len(longer)
+        words = self.in_memory(ids), self.in_memory(n_ids), lengths, counts, n_words
+        old = b"".join(longer), self.in_memory(array("Q", map(len, longer))), len(longer)
         made = 0
         # A word may stay divided for ever. Then C, which expects that each merge completes a word at most, may not find
         # all pairs (it leaves out pairs rarer than the merges_wanted-th most frequent word, see new_array); with more
@@ -217,18 +216,20 @@ class Engine(build_ffi.Engine):
         has_newline = names.count(b"\n") > len(ids) or pairs.count(b"\n") > len(merges)
         if has_newline or b"\0" in pairs:  # no name has one
             return array("I")
-        rows, numbers = array("I", bytes(12 * len(merges))), array("I", ids.values())
-        in_c = self.ffi.from_buffer("uint8_t[]", bytearray(pairs)), len(merges), self.in_memory(rows)
-        status = self.lib.bpe_find_merges(names, self.in_memory(numbers), len(ids), build_ffi.new_seed(), *in_c)
+        rows = array("I", bytes(12 * len(merges)))
+        named = names, self.in_memory(array("I", ids.values())), len(ids)
+        to_find = self.ffi.from_buffer("uint8_t[]", bytearray(pairs)), len(merges)
+        status = self.lib.bpe_find_merges(*named, build_ffi.new_seed(), *to_find, self.in_memory(rows))
         self.check(status)
         return rows if status == self.lib.BPE_OK else array("I")
 
     def find_splits(self, vocab: Mapping[int, bytes]) -> array[int]:
         """Return what splits_of() in formats/tiktoken.py does."""
         ids = sorted(vocab)
-        in_c = self.words_with_ids(list(map(vocab.__getitem__, ids)), ids)
-        rows, n = self.new("uint32_t[]", 3 * len(in_c[0])), self.ffi.new("size_t *")
-        self.check(self.lib.bpe_find_splits(*in_c, build_ffi.new_seed(), rows, n))
+        tokens = self.words_with_ids(list(map(vocab.__getitem__, ids)), ids)
+        n_bytes = len(tokens[0])
+        rows, n = self.new("uint32_t[]", 3 * n_bytes), self.ffi.new("size_t *")
+        self.check(self.lib.bpe_find_splits(*tokens, build_ffi.new_seed(), rows, n))
         return array("I", self.ffi.buffer(rows)[: 12 * n[0]])
 
     def arrays(self, words: Words | Mapping[bytes, int], least: int) -> tuple[Any, Any, Any]:

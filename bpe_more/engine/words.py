@@ -53,7 +53,7 @@ class Words:
         table, pairs = self.handle(), iter(pairs)
         while batch := list(itertools.islice(pairs, 10_000)):
             words = [word for word, _ in batch]  # zip(*batch) takes 6 times as long
-            self.put(table, *self.engine.in_c(words, [count for _, count in batch]))
+            self.put(table, *self.engine.words_with_counts(words, [count for _, count in batch]))
 
     def put(self, table: Any, *words: Any) -> None:
         """Add words to a table: concatenated, their lengths, their counts."""

@@ -1,6 +1,6 @@
 """A pattern as an automaton, which reads each character once; machine.py turns it into tables for C.
 
-Gives: automaton_of(), and with_gaps(), is_quadratic() and others for machine.py and the tests.
+Gives: automaton_of(), States; merge_states() for machine.py.
 Uses: parsing.
 """
 

@@ -1,6 +1,6 @@
 """The automaton as tables for C, and a machine of 16 states, which C follows with vectors.
 
-Gives: fields_of(), the fields of the struct bpe_pattern.
+Gives: fields_of(), the fields of the struct bpe_pattern; pairs_to_cut() for the tests.
 Uses: automaton, parsing.
 """
 

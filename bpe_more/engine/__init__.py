@@ -144,13 +144,15 @@ class Engine(build_ffi.Engine):
         if status in (self.lib.BPE_TOO_MANY_TOKENS, self.lib.BPE_LONG_WORD):
             raise OverflowError("2**21 - 1 tokens or more, or a word of about 2**32 bytes or more")
 
-    def special_arguments(self, special_tokens: Iterable[str]) -> tuple[bytes, Any, int]:
-        """Special tokens for a C function: their bytes, concatenated, their lengths, and their number.
+    def rules(self, special_tokens: Iterable[str], pattern: Any) -> Any:
+        """Create the rules of special tokens and a pattern as C has it, which has to stay as long as they do.
 
-        Not lists as arguments: for a long one, cffi raises SystemError if there is no memory for a copy.
+        It is NULL if C can't scan it: then they only find special tokens.
         """
         tokens = list(map(str.encode, special_tokens))
-        return b"".join(tokens), self.ffi.new("size_t[]", list(map(len, tokens))), len(tokens)
+        # not a list as an argument: for a long one, cffi raises SystemError if there is no memory for a copy
+        lengths = self.ffi.new("size_t[]", list(map(len, tokens)))
+        return self.create("rules", b"".join(tokens), lengths, len(tokens), pattern, build_ffi.new_seed())
 
     def words_with_ids(self, words: Collection[bytes], ids: Iterable[int]) -> tuple[bytes, Any, Any, int]:
         """Words for a C function: their bytes, concatenated, their lengths, their ids, and their number."""
@@ -169,8 +171,7 @@ class Engine(build_ffi.Engine):
 
     def special_counter(self, special_tokens: Iterable[str]) -> Callable[[Sequence[bytes]], int]:
         """Return a function that counts special tokens in texts."""
-        specials = self.special_arguments(special_tokens)
-        rules = self.create("rules", *specials, self.ffi.NULL, build_ffi.new_seed())  # which need no pattern for that
+        rules = self.rules(special_tokens, self.ffi.NULL)
 
         def count(texts: Sequence[bytes]) -> int:
             data, ends = self.joined(texts)

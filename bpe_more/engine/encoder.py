@@ -70,8 +70,7 @@ class Encoder:
         self.calls: list[Any] = []  # all that were made, one for each call that has run at the same time as others
         self.pattern_name, self.special_tokens = tokenizer.pattern, tuple(tokenizer.special_ids)
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
-        specials = engine.special_arguments(tokenizer.special_ids)
-        self.rules = engine.create("rules", *specials, self.pattern, build_ffi.new_seed())
+        self.rules = engine.rules(tokenizer.special_ids, self.pattern)
         self.handle = self.new_handle(tokenizer)
 
         # lists are made of these int objects, because new ones take longer than encoding does

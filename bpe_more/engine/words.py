@@ -18,10 +18,8 @@ class Words:
 
     def __init__(self, engine: Any, special_tokens: Sequence[str], pattern: str) -> None:
         self.engine = engine
-        # the rules need it; NULL if C can't scan it: then words are only added, and the rules never used
-        self.pattern, _ = engine.pattern(pattern)
-        specials = engine.special_arguments(special_tokens)
-        self.rules = engine.create("rules", *specials, self.pattern, build_ffi.new_seed())
+        self.pattern, _ = engine.pattern(pattern)  # NULL if C can't scan it: then words are only added
+        self.rules = engine.rules(special_tokens, self.pattern)
         self.tables: list[Any] = [self.new_table()]  # none after an error, which lost words
         self.free = self.tables[:]  # the tables that no call is using
 

@@ -108,7 +108,7 @@ class Engine(build_ffi.Engine):
             copy = self.ffi.new("bpe_pattern *", tables[0])
             copy.earlier = made[-1][0] if made else self.ffi.NULL
             made.append((copy, tables))
-        return self.ffi.gc(copy, lambda _: made.clear()), ""  # as above
+        return self.ffi.gc(copy, lambda _: made.clear()), ""  # the last step; the destructor keeps all of them
 
     def declines(self, pattern: Any) -> str:
         """Return why C can't scan a pattern, or ""."""

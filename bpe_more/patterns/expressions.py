@@ -49,7 +49,8 @@ def compile_pattern(pattern: str) -> Any:
     return compiled
 
 
-MOST_LETTERS, MOST_NESTED, MOST_REPEATED = 20_000, 50, 100_000  # of an expression; to compile it takes half a second
+# of an expression: with as many, it takes half a second to compile
+MOST_LETTERS, MOST_NESTED, MOST_REPEATED = 20_000, 50, 100_000
 
 
 def check_size(expression: str) -> None:
@@ -65,11 +66,12 @@ def check_size(expression: str) -> None:
             check_repetitions(reading, shown, nested)
 
 
+# an escape, the beginning of a set (in []a], the first "]" is a character), a repetition, "||", or any other character
 PART = r"(?s)\\.|\[\^?\]?|\{(?:[0-9]+,?[0-9]*|,[0-9]+)\}|\|\||."
 
 
 def check_repetitions(expression: str, shown: str, nested: bool) -> None:
-    """Refuse an expression with too many characters if its repetitions are written out."""
+    """Refuse an expression that has too many characters once its repetitions are written out: xxx for x{3}."""
     sizes = [0]  # of the open groups: how many characters they have with their repetitions
     last = depth = 0  # the size of the last item, and how many sets are open
     at = 0

@@ -20,7 +20,7 @@ from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
-VERSION = 33  # of the interface: a module built for another version is not used
+VERSION = 34  # of the interface: a module built for another version is not used
 
 
 # ------------------------------
@@ -76,9 +76,9 @@ class Engine:
         # in the order of the text, one could choose counts for which C's sort takes quadratic time
         frequent = (word for word, count in words.items() if count >= least)
         ordered = sorted(frequent, key=words.__getitem__, reverse=True)
-        return self.in_c(ordered, [words[word] for word in ordered])
+        return self.words_with_counts(ordered, [words[word] for word in ordered])
 
-    def in_c(self, words: Sequence[bytes], counts: Sequence[int]) -> tuple[Any, Any, Any]:
+    def words_with_counts(self, words: Sequence[bytes], counts: Sequence[int]) -> tuple[Any, Any, Any]:
         """Return words for C: concatenated, their lengths, and their counts."""
         try:
             numbers = array("Q", map(len, words)), array("Q", counts)
@@ -136,9 +136,10 @@ def load_engine(named: Mapping[str, str], last_cut: Any) -> Any:
         if "_cffi_backend" in str(error):
             raise ImportError("the C engine is built, but cffi is missing: pip install cffi") from None
         raise ImportError(f"the C engine is built, but does not load ({error}): {COMMAND} rebuilds it") from None
-    if module.lib.BPE_VERSION != VERSION:
+    version, *sources = module.ffi.string(module.lib.bpe_sources).decode().split()
+    if version != str(VERSION):
         raise ImportError(f"the C engine is built, but for another version: {COMMAND} rebuilds it")
-    for entry in module.ffi.string(module.lib.bpe_sources).decode().split():
+    for entry in sources:
         name, then = entry.split(":")
         path = os.path.join(HERE, name)
         if os.path.exists(path) and digest(read(path)) != then:
@@ -201,15 +202,9 @@ def interface(name: str) -> str:
     return re.split(r"/\* ---- (?:interface|end of the interface).*\n", text)[1]
 
 
-def numbers() -> str:
-    """Return the constants that the interface needs."""
-    more = more_to_build()
-    return f"enum {{ BPE_VERSION = {VERSION} }};\n" + (more.numbers() if more else "")
-
-
 def prototypes() -> str:
     """Return the functions and types that Python uses, of all C files."""
-    return numbers() + "extern const char bpe_sources[];\n" + "".join(map(interface, c_files()))
+    return "extern const char bpe_sources[];\n" + "".join(map(interface, c_files()))
 
 
 def source() -> str:
@@ -217,7 +212,7 @@ def source() -> str:
     more = more_to_build()
     contents = {name: read(os.path.join(HERE, name)) for name in c_files()}
     sources = " ".join(f"{name}:{digest(content)}" for name, content in contents.items())
-    text = f'#include <stdint.h>\n{numbers()}const char bpe_sources[] = "{sources}";\n'
+    text = f'#include <stdint.h>\nconst char bpe_sources[] = "{VERSION} {sources}";\n'
     for name, content in contents.items():
         text += f'#line 1 "{name}"\n{content.decode("utf-8")}'
     return text + (more.tables() if more else "")

@@ -10,7 +10,7 @@ bpe_words.c     the scanner, which finds the words of text and its special token
 bpe_encode.c    encoding, with the cache of words, and with ignore_merges
 bpe_lists.c     lists of ids
 
-Gives: Engine, with the calls that bpe.py and the package make; C_FILES, numbers() and tables() for the build.
+Gives: Engine, with the calls that bpe.py and the package make; C_FILES and tables() for the build.
 Uses: encoder, words, errors, patterns.automaton, patterns.machine, patterns.parsing, workers.
 """
 
@@ -42,9 +42,9 @@ MOST_IN_TURN = 8  # steps of a pattern that C takes one after another; each one 
 class Engine(build_ffi.Engine):
     """The C engine, as bpe.py uses it: text and words are bytes, ids and counts are numbers.
 
-    build_ffi.Engine has ffi, lib, lacks, learn(), merges_of(), in_c(); pattern(), arrays() and check(), which are
-    overridden here; and create(kind, ..., by="new"), which calls bpe_KIND_new, or bpe_KIND_{by}, and lets Python free
-    the handle with bpe_KIND_free.
+    build_ffi.Engine has ffi, lib, only_learns, learn(), merges_of(), words_with_counts(); declines(), arrays() and
+    check(), which are overridden here; and create(kind, ..., by="new"), which calls bpe_KIND_new, or bpe_KIND_{by}, and
+    lets Python free the handle with bpe_KIND_free.
     """
 
     def __init__(self, module: Any, named: Mapping[str, str], last_cut: Any) -> None:
@@ -64,8 +64,8 @@ class Engine(build_ffi.Engine):
             text = f"the C engine was built with regex {built_with}, whose letters differ from {regex.__version__}; "
             warnings.warn(text + f"using regex instead ({build_ffi.COMMAND} rebuilds the engine)", stacklevel=2)
             return {}
-        expressions = [self.ffi.string(text).decode() for text in self.lib.bpe_expressions]
-        return {text: self.ffi.addressof(self.lib.bpe_patterns, number) for number, text in enumerate(expressions)}
+        expressions = self.ffi.string(self.lib.bpe_expressions).decode().split("\n")
+        return {expression: self.lib.bpe_patterns + number for number, expression in enumerate(expressions)}
 
     def pattern(self, pattern: str | tuple[str, ...]) -> tuple[Any, str]:
         """Return (a pattern as C has it, ""), or (NULL, why C can't scan it)."""
@@ -108,7 +108,7 @@ class Engine(build_ffi.Engine):
             copy = self.ffi.new("bpe_pattern *", tables[0])
             copy.earlier = made[-1][0] if made else self.ffi.NULL
             made.append((copy, tables))
-        return self.ffi.gc(copy, lambda _: made.clear()), ""  # as above
+        return self.ffi.gc(copy, lambda _: made.clear()), ""  # the last step; the destructor keeps all of them
 
     def declines(self, pattern: Any) -> str:
         """Return why C can't scan a pattern, or ""."""
@@ -118,7 +118,7 @@ class Engine(build_ffi.Engine):
         """Count the words of slices in a table, in threads."""
         table = self.words(special_tokens, pattern)
         ahead = list(itertools.islice(slices, 1))
-        if ahead and not ahead[0].texts:  # parts of files, which are small as long as they aren't read
+        if ahead and not ahead[0].texts:  # parts of files, of about 1 MB, which take no memory until they are read
             ahead += itertools.islice(slices, n_threads * THREAD_BYTES // (1 << 20))
             n_threads = min(n_threads, sum(part.end - part.start for part in ahead) // THREAD_BYTES + 1)
         slices = itertools.chain(ahead, slices)
@@ -144,13 +144,15 @@ class Engine(build_ffi.Engine):
         if status in (self.lib.BPE_TOO_MANY_TOKENS, self.lib.BPE_LONG_WORD):
             raise OverflowError("2**21 - 1 tokens or more, or a word of about 2**32 bytes or more")
 
-    def special_arguments(self, special_tokens: Iterable[str]) -> tuple[bytes, Any, int]:
-        """Special tokens for a C function: their bytes, concatenated, their lengths, and their number.
+    def rules(self, special_tokens: Iterable[str], pattern: Any) -> Any:
+        """Create the rules of special tokens and a pattern as C has it, which has to stay as long as they do.
 
-        Not lists as arguments: for a long one, cffi raises SystemError if there is no memory for a copy.
+        It is NULL if C can't scan it: then they only find special tokens.
         """
         tokens = list(map(str.encode, special_tokens))
-        return b"".join(tokens), self.ffi.new("size_t[]", list(map(len, tokens))), len(tokens)
+        # not a list as an argument: for a long one, cffi raises SystemError if there is no memory for a copy
+        lengths = self.ffi.new("size_t[]", list(map(len, tokens)))
+        return self.create("rules", b"".join(tokens), lengths, len(tokens), pattern, build_ffi.new_seed())
 
     def words_with_ids(self, words: Collection[bytes], ids: Iterable[int]) -> tuple[bytes, Any, Any, int]:
         """Words for a C function: their bytes, concatenated, their lengths, their ids, and their number."""
@@ -169,8 +171,7 @@ class Engine(build_ffi.Engine):
 
     def special_counter(self, special_tokens: Iterable[str]) -> Callable[[Sequence[bytes]], int]:
         """Return a function that counts special tokens in texts."""
-        specials = self.special_arguments(special_tokens)
-        rules = self.create("rules", *specials, self.ffi.NULL, build_ffi.new_seed())  # which need no pattern for that
+        rules = self.rules(special_tokens, self.ffi.NULL)
 
         def count(texts: Sequence[bytes]) -> int:
             data, ends = self.joined(texts)
@@ -190,10 +191,9 @@ class Engine(build_ffi.Engine):
 
         ids are those of all words, concatenated. A word has n_ids tokens, and `lengths` bytes.
         """
-        in_c = self.ffi.from_buffer
         n_words, longer = len(counts), tokens[256:]
-        words = in_c("uint32_t[]", ids), in_c("uint64_t[]", n_ids), lengths, counts, n_words
-        old = b"".join(longer), in_c("uint64_t[]", array("Q", map(len, longer))), len(longer)
+        words = self.in_memory(ids), self.in_memory(n_ids), lengths, counts, n_words
+        old = b"".join(longer), self.in_memory(array("Q", map(len, longer))), len(longer)
         made = 0
         # A word may stay divided for ever. Then C, which expects that each merge completes a word at most, may not find
         # all pairs (it leaves out pairs rarer than the merges_wanted-th most frequent word, see new_array); with more
@@ -217,18 +217,20 @@ class Engine(build_ffi.Engine):
         has_newline = names.count(b"\n") > len(ids) or pairs.count(b"\n") > len(merges)
         if has_newline or b"\0" in pairs:  # no name has one
             return array("I")
-        rows, numbers = array("I", bytes(12 * len(merges))), array("I", ids.values())
-        in_c = self.ffi.from_buffer("uint8_t[]", bytearray(pairs)), len(merges), self.in_memory(rows)
-        status = self.lib.bpe_find_merges(names, self.in_memory(numbers), len(ids), build_ffi.new_seed(), *in_c)
+        rows = array("I", bytes(12 * len(merges)))
+        named = names, self.in_memory(array("I", ids.values())), len(ids)
+        to_find = self.ffi.from_buffer("uint8_t[]", bytearray(pairs)), len(merges)
+        status = self.lib.bpe_find_merges(*named, build_ffi.new_seed(), *to_find, self.in_memory(rows))
         self.check(status)
         return rows if status == self.lib.BPE_OK else array("I")
 
     def find_splits(self, vocab: Mapping[int, bytes]) -> array[int]:
         """Return what splits_of() in formats/tiktoken.py does."""
         ids = sorted(vocab)
-        in_c = self.words_with_ids(list(map(vocab.__getitem__, ids)), ids)
-        rows, n = self.new("uint32_t[]", 3 * len(in_c[0])), self.ffi.new("size_t *")
-        self.check(self.lib.bpe_find_splits(*in_c, build_ffi.new_seed(), rows, n))
+        tokens = self.words_with_ids(list(map(vocab.__getitem__, ids)), ids)
+        n_bytes = len(tokens[0])
+        rows, n = self.new("uint32_t[]", 3 * n_bytes), self.ffi.new("size_t *")
+        self.check(self.lib.bpe_find_splits(*tokens, build_ffi.new_seed(), rows, n))
         return array("I", self.ffi.buffer(rows)[: 12 * n[0]])
 
     def arrays(self, words: Words | Mapping[bytes, int], least: int) -> tuple[Any, Any, Any]:
@@ -255,13 +257,6 @@ def c_type(numbers: array[int]) -> str:
 # Building
 # ------------------------------
 
-def numbers() -> str:
-    """Return the constants that the interface needs."""
-    import bpe
-
-    return f"enum {{ BPE_N_PATTERNS = {len(bpe.PATTERNS)} }};\n"
-
-
 def tables() -> str:
     """Return what comes after the C files: the named patterns of bpe.py, and what their tables depend on."""
     import bpe
@@ -277,12 +272,10 @@ def tables_digest(expressions: Iterable[str]) -> str:
 
 
 def named_tables(expressions: Iterable[str]) -> str:
-    """Return named patterns as C."""
+    """Return named patterns as C: their expressions, each in a line, and their tables."""
     expressions = tuple(expressions)
-    texts = ("".join(f"\\{byte:03o}" for byte in text.encode("utf-8")) for text in expressions)
-    strings = ", ".join(f'"{text}"' for text in texts)
-    text = f"const char *const bpe_expressions[BPE_N_PATTERNS] = {{{strings}}};\n"
-    return text + pattern_tables("bpe_patterns", expressions)
+    lines = "".join(f"\\{byte:03o}" for byte in "\n".join(expressions).encode("utf-8"))
+    return f'const char bpe_expressions[] = "{lines}";\n' + pattern_tables("bpe_patterns", expressions)
 
 
 def pattern_tables(array_name: str, expressions: Sequence[str]) -> str:

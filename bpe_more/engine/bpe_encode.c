@@ -55,11 +55,11 @@ int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
 void bpe_cache_free(bpe_cache *c);
 
 /* Encode n texts, concatenated. ends[i] is the end of text i, and becomes the end of its ids. There must be room for three
-   ids more than the texts have bytes. If `narrow` isn't NULL, the low 16 bits of the ids are written there, and `ids` is
-   scratch space. After BPE_BAD_UTF8 and BPE_NO_TOKEN, ends[0] is the offset of a byte of the first text with an error: for
-   BPE_NO_TOKEN, the first byte without a token. If left_out isn't NULL, such bytes are no error: they are left out of
-   their words, and *left_out is their number. The cache can be used again after any error. One word of 40 MB takes
-   about 10 s. */
+   ids more than the texts have bytes. If `narrow` isn't NULL, the low 16 bits of the ids are written there, too, which may
+   be the same memory as `ids`. After BPE_BAD_UTF8 and BPE_NO_TOKEN, ends[0] is the offset of a byte of the first text with
+   an error: for BPE_NO_TOKEN, the first byte without a token. If left_out isn't NULL, such bytes are no error: they are
+   left out of their words, and *left_out is their number. The cache can be used again after any error. One word of 40 MB
+   takes about 10 s. */
 int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uint32_t *ids, uint16_t *narrow,
                uint64_t *left_out);
 
@@ -113,13 +113,6 @@ static inline int find_id(const word_table *t, const uint8_t *token, size_t leng
     return s->key[1] != 0;
 }
 
-static inline void fetch_slot(const table *t, const uint8_t *token, size_t length)
-{
-    uint64_t key[2];
-    make_key(t, token, length, key);
-    PREFETCH(t->slots + home_of(t, key[0], key[1]));
-}
-
 int bpe_find_merges(const uint8_t *tokens, const uint32_t *ids, size_t n, const uint64_t seed[2], uint8_t *merges,
                     size_t n_merges, uint32_t *rows)
 {
@@ -154,11 +147,6 @@ int bpe_find_splits(const uint8_t *tokens, const uint64_t *lengths, const uint32
     *n_merges = 0;
     for (size_t i = 0; i < n && status == BPE_OK; tokens += lengths[i], i++) {
         const size_t length = (size_t)lengths[i], first = *n_merges;
-        for (size_t end = 1; end < length; end++) /* most of the time is waiting for memory */
-            if (occurs[end] && occurs[length - end]) {
-                fetch_slot(&t.table, tokens, end);
-                fetch_slot(&t.table, tokens + end, length - end);
-            }
         for (size_t end = 1; end < length; end++) {
             uint32_t left, right, *row = merges + 3 * *n_merges;
             if (!occurs[end] || !occurs[length - end] || !find_id(&t, tokens, end, &left) ||
@@ -380,8 +368,7 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
 
 /* ---- one word ---------------------------------------------------------------------------------------------------- */
 
-enum { ON_STACK = 128 }; /* places of a word that needs no allocation */
-enum { FEW = 16 };       /* ids that merge_few can merge */
+enum { FEW = 16 }; /* ids that merge_few can merge */
 
 typedef struct { uint32_t id, before, after; } place;
 
@@ -425,19 +412,17 @@ static size_t merge_few(const bpe_encoder *e, uint32_t *ids, size_t n)
 static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
 {
     const size_t places = *n + 2, last = *n + 1;
-    uint64_t small_tree[2 * ON_STACK], *tree = small_tree;
-    place small[ON_STACK], *p = small;
+    uint64_t *tree;
+    place *p;
     if (*n <= FEW) {
         *n = merge_few(e, ids, *n);
         return BPE_OK;
     }
     if (places >= UINT32_MAX)
         return BPE_LONG_WORD;
-    if (places > ON_STACK) {
-        if (!(tree = allocate(places, 2 * sizeof *tree + sizeof *p)))
-            return BPE_NO_MEMORY;
-        p = (place *)(tree + 2 * places);
-    }
+    if (!(tree = allocate(places, 2 * sizeof *tree + sizeof *p)))
+        return BPE_NO_MEMORY;
+    p = (place *)(tree + 2 * places);
     for (size_t i = 0; i <= last; i++)
         p[i] = (place){i % last ? ids[i - 1] : NO_ID, (uint32_t)i - 1, (uint32_t)i + 1};
     tree[places] = tree[places + *n] = tree[places + last] = UINT64_MAX;
@@ -457,8 +442,7 @@ static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
     *n = 0;
     for (size_t i = p[0].after; i < last; i = p[i].after)
         ids[(*n)++] = p[i].id;
-    if (tree != small_tree)
-        free(tree);
+    free(tree);
     return BPE_OK;
 }
 
@@ -494,9 +478,7 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
 struct bpe_cache {
     word_table words;
     const bpe_encoder *encoder;
-    uint32_t *ids, *out;     /* the next id goes to *out; with narrow ids, each batch begins at `ids` */
-    uint16_t *narrow;
-    size_t n_narrow;         /* how many have left */
+    uint32_t *ids, *out;     /* the first id; the next one */
     uint64_t *end;           /* of the ids of this text */
     const uint8_t *no_token; /* the byte without a token, after BPE_NO_TOKEN */
     uint64_t *left_out;      /* the number of such bytes; NULL: they are an error */
@@ -564,7 +546,7 @@ static NOINLINE int encode_other(bpe_cache *c, const pending *p)
         if (p->key[0])
             *c->out++ = c->encoder->special_ids[p->key[0] - 1];
         else
-            *c->end++ = c->n_narrow + (size_t)(c->out - c->ids);
+            *c->end++ = (uint64_t)(c->out - c->ids);
         return BPE_OK;
     }
     s = find_word(&c->words, p->key, p->word);
@@ -608,13 +590,6 @@ static int encode_batch(void *state, const pending *words, size_t n)
             out = c->out;
             slots = c->words.table.slots;
         }
-    }
-    if (c->narrow) { /* at once, since these ids are in the processor's cache */
-        const size_t n_ids = (size_t)(out - c->ids);
-        for (size_t i = 0; i < n_ids; i++)
-            c->narrow[c->n_narrow + i] = (uint16_t)c->ids[i];
-        c->n_narrow += n_ids;
-        out = c->ids;
     }
     c->out = out;
     return BPE_OK;
@@ -679,15 +654,15 @@ int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uin
                .sink = encode_batch, .state = c, .has_marks = 1, .add_long = add_pieces, .words = words};
     int status;
     c->ids = c->out = ids;
-    c->narrow = narrow;
     c->left_out = left_out;
     if (left_out)
         *left_out = 0;
-    c->n_narrow = 0;
     c->end = ends;
     (void)make_room(&c->words.table, lesser(length / BYTES_PER_WORD * 2, FITTED_WORDS)); /* or it stays as it is */
     status = scan_texts(&b, ends, n);
     if (status == BPE_NO_TOKEN || status == BPE_BAD_UTF8)
         ends[0] = (uint64_t)((status == BPE_NO_TOKEN ? c->no_token : b.text) - texts);
+    for (size_t i = 0; narrow && i < (size_t)(c->out - ids); i++)
+        narrow[i] = (uint16_t)ids[i];
     return status;
 }

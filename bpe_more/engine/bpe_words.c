@@ -29,23 +29,22 @@
 /* ---- interface: build_ffi.py gives this part to cffi ------------------------------------------------------------- */
 
 /* A pattern: automaton.py explains the automaton, and machine.py the machine. State 0 of the automaton can't match any
-   more, and state 1 begins a word. A cell is 4 * the next state, + 1 if a word may end before this character, + 2 if it
-   ends there in any case; then the next state is that of the next word, of which this is the first character. */
+   more, and state 1 begins a word. A cell is 2 * the next state, + 1 if a word may end before this character. */
 typedef struct bpe_pattern {
     const uint16_t *blocks; /* of 256 code points each: the number of their block of classes */
     const uint8_t *classes;
     const uint16_t *cells;  /* by state: one for each class, and one for the end of the text */
     const uint16_t *ascii;  /* the same by state and byte, for the bytes below 128 */
-    const uint8_t *pairs;   /* the machine's rows of 16 states: that of bytes a and b is at first[a] + second[b] */
-    const uint16_t *first, *second;
+    const uint8_t *pairs;   /* the machine: for each two kinds of symbols, a row of 16 states */
+    const uint8_t *kinds;   /* by symbol: its class, or n_classes for a symbol that changes nothing */
     const uint8_t *cuts;    /* by the classes of two characters: 1 if any text can be cut between them; 2 if a cut there
                                may divide a word, but changes nothing else */
     uint32_t n_classes;
     uint32_t ideographs_are_one_class;  /* 1 if U+4E00 to U+9FFF all are in one */
     const struct bpe_pattern *earlier;  /* the step before this one, whose words this one splits; or NULL */
 } bpe_pattern;
-extern const bpe_pattern bpe_patterns[BPE_N_PATTERNS]; /* of bpe.py, with the classes of bpe_regex_version */
-extern const char *const bpe_expressions[BPE_N_PATTERNS];
+extern const bpe_pattern bpe_patterns[]; /* of bpe.py, with the classes of bpe_regex_version */
+extern const char bpe_expressions[];     /* theirs, each in a line */
 
 typedef struct bpe_words bpe_words; /* distinct words and how often each occurs */
 typedef struct bpe_rules bpe_rules; /* how text is cut into words; never changes, so threads can share it */
@@ -91,8 +90,8 @@ extern const char bpe_class_digest[];
 enum { READABLE = 80 };               /* bytes: a window, and 16 more, which can be read from any place in it */
 enum { SHORT = 16 };                  /* bytes: less text is read by walk_word alone */
 enum { STATE = 15, STOPPED = 15 };    /* of the machine, in a row */
-enum { N_KEYS = 256 };                /* of bytes, for the machine */
-enum { NO_STEP = 0x80 };              /* a key that changes nothing, as behind the text */
+enum { N_SYMBOLS = 256 };             /* that the machine reads: bytes, see make_symbols */
+enum { NOTHING = 0x80 };              /* a symbol that changes nothing, as after the text */
 enum { BEGINS = 128, BACK = 64 };     /* in the marks of a window: see run_plain, find_starts */
 enum { MARKED_STATE = STATE << 2 };   /* in the marks of the first of two bytes */
 
@@ -269,24 +268,24 @@ ALWAYS_INLINE uint64_t in_range(const uint8_t *p, unsigned with, unsigned first,
 }
 #endif
 
-typedef unsigned machine(const uint8_t *pairs, const uint16_t *rows, const uint8_t *keys, unsigned n, unsigned state,
+typedef unsigned machine(const uint8_t *pairs, const uint16_t *rows, const uint8_t *symbols, unsigned n, unsigned state,
                          uint8_t *marks);
 
-static inline const uint8_t *row_at(const uint8_t *pairs, const uint16_t *rows, const uint8_t *keys)
+static inline const uint8_t *row_at(const uint8_t *pairs, const uint16_t *rows, const uint8_t *symbols)
 {
-    return pairs + rows[keys[0] | (unsigned)keys[1] << 8];
+    return pairs + rows[symbols[0] | (unsigned)symbols[1] << 8];
 }
 
-/* Take a step of the machine for each two of the first n bytes of a window, or for more. Their keys say which row has the
-   next state and the marks for each of 16 states. Writes the marks of each byte: those of a cell,
-   shifted by 2 for the first and by 1 for the second. In a cell, BACK of the second is the bit of BEGINS of the first, the
-   same place, so BACK at a second byte means nothing new. Returns the last state. A byte of ASCII is its own key. */
+/* Take a step of the machine for each two of the first n symbols of a window, or for more. The two say which row has the
+   next state and the marks for each of 16 states. Writes the marks of each symbol: those of a cell, shifted by 2 for the
+   first and by 1 for the second. In a cell, BACK of the second is the bit of BEGINS of the first, which is the same place,
+   so BACK at a second symbol means nothing new. Returns the last state. */
 #if !defined(NEON)
-static unsigned run_plain(const uint8_t *pairs, const uint16_t *rows, const uint8_t *keys, unsigned n, unsigned state,
+static unsigned run_plain(const uint8_t *pairs, const uint16_t *rows, const uint8_t *symbols, unsigned n, unsigned state,
                           uint8_t *marks)
 {
     for (unsigned i = 0; i < n; i += 2) {
-        const unsigned cell = row_at(pairs, rows, keys + i)[state];
+        const unsigned cell = row_at(pairs, rows, symbols + i)[state];
         marks[i] = (uint8_t)(cell << 2);
         marks[i + 1] = (uint8_t)(cell << 1);
         state = cell & STATE;
@@ -299,14 +298,14 @@ static unsigned run_plain(const uint8_t *pairs, const uint16_t *rows, const uint
    16 cells, in order. */
 #if defined(SSE2)
 __attribute__((target("avx")))
-static unsigned run_fast(const uint8_t *pairs, const uint16_t *rows, const uint8_t *keys, unsigned n, unsigned state,
+static unsigned run_fast(const uint8_t *pairs, const uint16_t *rows, const uint8_t *symbols, unsigned n, unsigned state,
                          uint8_t *marks)
 {
     __m128i now = _mm_set1_epi8((char)state), last = now;
     for (unsigned i = 0; i < n; i += 32) {
 #pragma GCC unroll 16
-        for (unsigned k = 0; k < 16; k++, keys += 2) {
-            const uint8_t *row = row_at(pairs, rows, keys);
+        for (unsigned k = 0; k < 16; k++, symbols += 2) {
+            const uint8_t *row = row_at(pairs, rows, symbols);
             now = _mm_shuffle_epi8(_mm_loadu_si128((const void *)row), now); /* by the low 4 bits: none is above 127 */
             last = _mm_alignr_epi8(now, last, 1);
         }
@@ -317,14 +316,14 @@ static unsigned run_fast(const uint8_t *pairs, const uint16_t *rows, const uint8
     return (unsigned)_mm_cvtsi128_si32(now) & STATE;
 }
 #elif defined(NEON)
-static unsigned run_fast(const uint8_t *pairs, const uint16_t *rows, const uint8_t *keys, unsigned n, unsigned state,
+static unsigned run_fast(const uint8_t *pairs, const uint16_t *rows, const uint8_t *symbols, unsigned n, unsigned state,
                          uint8_t *marks)
 {
     uint8x16_t now = vdupq_n_u8((uint8_t)state), last = now;
     for (unsigned i = 0; i < n; i += 32) {
 #pragma GCC unroll 16
-        for (unsigned k = 0; k < 16; k++, keys += 2) {
-            const uint8_t *row = row_at(pairs, rows, keys);
+        for (unsigned k = 0; k < 16; k++, symbols += 2) {
+            const uint8_t *row = row_at(pairs, rows, symbols);
             now = vqtbl1q_u8(vld1q_u8(row), vandq_u8(now, vdupq_n_u8(STATE)));
             last = vextq_u8(last, now, 1);
         }
@@ -351,7 +350,7 @@ static machine *fastest_machine(void)
 struct bpe_rules {
     const bpe_pattern *pattern;
     machine *run;
-    uint16_t *rows;             /* for each step of the pattern, the last one first: by two keys, their row in pairs */
+    uint16_t *rows;             /* for each step of the pattern, the last one first: by two symbols, their row in pairs */
     word_table specials;        /* the special tokens; the count of each is 1 + its index */
     size_t *lengths;            /* their different lengths, longest first, then 0 */
     unsigned least[2], most[2]; /* of their first and second bytes */
@@ -360,19 +359,19 @@ struct bpe_rules {
 
 static inline unsigned first_two(const uint8_t *text) { return (unsigned)text[0] << 8 | text[1]; }
 
-/* The row of two keys in one look-up, not two and a sum: the machine takes a third fewer instructions. */
+/* The row of two symbols in one look-up, not two and a sum: the machine takes a third fewer instructions. */
 static int index_rows(bpe_rules *r)
 {
     size_t n_steps = 0;
     for (const bpe_pattern *p = r->pattern; p; p = p->earlier)
         n_steps++;
-    uint16_t *row = r->rows = allocate(n_steps * N_KEYS * N_KEYS, sizeof *r->rows);
+    uint16_t *row = r->rows = allocate(n_steps * N_SYMBOLS * N_SYMBOLS, sizeof *r->rows);
     if (!row)
         return BPE_NO_MEMORY;
     for (const bpe_pattern *p = r->pattern; p; p = p->earlier)
-        for (unsigned second = 0; second < N_KEYS; second++)
-            for (unsigned first = 0; first < N_KEYS; first++)
-                *row++ = (uint16_t)(p->first[first] + p->second[second]);
+        for (unsigned second = 0; second < N_SYMBOLS; second++)
+            for (unsigned first = 0; first < N_SYMBOLS; first++)
+                *row++ = (uint16_t)(16 * ((p->n_classes + 1) * p->kinds[first] + p->kinds[second]));
     return BPE_OK;
 }
 
@@ -480,10 +479,10 @@ ALWAYS_INLINE unsigned cell_at(const bpe_pattern *p, unsigned state, const uint8
 static const uint8_t *end_of_match(const bpe_pattern *p, const uint8_t *text, const uint8_t *end)
 {
     const uint8_t *at = text, *last = text;
-    for (unsigned state = 1, cell, length;; state = cell >> 2, at += length) {
+    for (unsigned state = 1, cell, length;; state = cell >> 1, at += length) {
         cell = cell_at(p, state, at, end, &length);
         last = cell & 1 ? at : last;
-        if (cell >> 2 == 0 || cell & 2)
+        if (cell >> 1 == 0)
             return last;
     }
 }
@@ -528,11 +527,12 @@ size_t bpe_last_cut(const bpe_pattern *p, const uint8_t *window, size_t length)
     return 0;
 }
 
-/* Make the keys of a window with characters beyond ASCII (`high`: their bytes, `tail`: 80 to BF) in `keys`, its copy. A
-   character's first byte becomes C0 + its class; its other bytes, 80 to BF, change nothing. Returns the number of known
-   bytes: n, or fewer if an incomplete character or bytes that are not UTF-8 follow them. */
-static NOINLINE unsigned make_keys(const bpe_pattern *p, const uint8_t *window, unsigned n, size_t rest, uint64_t high,
-                                   uint64_t tail, uint8_t *keys)
+/* Make the symbols of a window with characters beyond ASCII (`high`: their bytes, `tail`: 80 to BF) in `symbols`, its
+   copy. A character's first byte becomes C0 + its class; its other bytes, 80 to BF, change nothing. A byte of ASCII is a
+   symbol as it is. Returns the number of known bytes: n, or fewer if an incomplete character or bytes that are not UTF-8
+   follow. */
+static NOINLINE unsigned make_symbols(const bpe_pattern *p, const uint8_t *window, unsigned n, size_t rest, uint64_t high,
+                                      uint64_t tail, uint8_t *symbols)
 {
     uint64_t lead = p->ideographs_are_one_class ? in_range(window, 0, 0xE4, 6) : 0;
     if (lead) { /* U+4E00..U+9FFF: E5 to E9, or E4 and then B8 or more; two more bytes follow. They stay as they are */
@@ -546,7 +546,7 @@ static NOINLINE unsigned make_keys(const bpe_pattern *p, const uint8_t *window, 
         if (!length || i + length > n)
             return i;
         high &= ~(bits_below(length) << i);
-        keys[i] = (uint8_t)(0xC0 + class_of(p, character));
+        symbols[i] = (uint8_t)(0xC0 + class_of(p, character));
     }
     return n;
 }
@@ -569,17 +569,17 @@ ALWAYS_INLINE void find_starts(const batch *b, const uint8_t *window, size_t res
 {
     const unsigned all = rest < WINDOW ? (unsigned)rest : WINDOW;
     const uint64_t high = in_range(window, 0, 0x80, 128) & bits_below(all), firsts = 0x5555555555555555u;
-    const uint8_t *keys = window;
+    const uint8_t *symbols = window;
     uint8_t copy[WINDOW], marks[WINDOW] = {0};
     uint64_t tail = 0, back, moved;
     now->n = all;
     if (high) {
         tail = in_range(window, 0, 0x80, 0x40) & bits_below(all);
-        keys = memcpy(copy, window, WINDOW);
-        now->n = make_keys(b->pattern, window, all, rest, high, tail, copy);
-        memset(copy + now->n, NO_STEP, WINDOW - now->n);
+        symbols = memcpy(copy, window, WINDOW);
+        now->n = make_symbols(b->pattern, window, all, rest, high, tail, copy);
+        memset(copy + now->n, NOTHING, WINDOW - now->n);
     }
-    now->state = b->rules->run(b->pattern->pairs, b->rows, keys, all, now->state, marks);
+    now->state = b->rules->run(b->pattern->pairs, b->rows, symbols, all, now->state, marks);
     if (now->state == STOPPED) /* the marks before that are good */
         now->n = lowest_bit(in_range(marks, 0xFF ^ MARKED_STATE, 0xFF, 1) & firsts);
     else if (!now->n || (now->n < all && rest <= WINDOW))
@@ -591,6 +591,7 @@ ALWAYS_INLINE void find_starts(const batch *b, const uint8_t *window, size_t res
     while ((moved = now->starts & tail)) /* to the first byte of the character */
         now->starts = (now->starts ^ moved) | moved >> 1;
 }
+
 static int add_mark(batch *b, size_t special)
 {
     if (!b->has_marks)
@@ -616,6 +617,23 @@ ALWAYS_INLINE int add_word(batch *b, pending **next, table *t, const uint8_t *wo
     return status;
 }
 
+/* Return a window of text, or a copy of a short one: READABLE bytes of it can be read. */
+static inline const uint8_t *readable_window(const uint8_t *from, const uint8_t *end, uint8_t *copy)
+{
+    if (end - from >= READABLE)
+        return from;
+    memset(copy, NOTHING, READABLE);
+    return memcpy(copy, from, (size_t)(end - from));
+}
+
+static inline const uint8_t *character_before(const uint8_t *at)
+{
+    do
+        at--;
+    while ((*at & 0xC0) == 0x80);
+    return at;
+}
+
 /* Add the words up to a special token or the end. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
 static NOINLINE int scan_words(batch *b, const uint8_t *end)
 {
@@ -624,18 +642,13 @@ static NOINLINE int scan_words(batch *b, const uint8_t *end)
     int is_read = 0; /* whether the machine has read the later window */
     while (b->text < end) {
         table t = *b->table; /* a copy stays in registers: what is stored through pointers can't change it */
-        const uint8_t *word = b->text, *from, *window; /* the word begins in this window, or before it */
+        const uint8_t *word = b->text; /* begins in this window, or before it */
         const uint8_t *at; /* the next window */
         pending *next = b->words + b->n;
-        size_t offset;
         now = later;
         if (!is_read && end - now.from < READABLE && end - word <= WINDOW)
             now = (reading){.from = word}; /* so that the copy has 16 bytes from the word on */
-        window = from = now.from; /* or a copy, of which READABLE bytes can be read */
-        if (end - from < READABLE) {
-            memset(copy, NO_STEP, sizeof copy);
-            window = memcpy(copy, from, (size_t)(end - from));
-        }
+        const uint8_t *const from = now.from, *const window = readable_window(from, end, copy);
         if (!is_read && end - from >= SHORT)
             find_starts(b, window, (size_t)(end - from), &now);
         at = end - from < SHORT ? end : from + now.n;
@@ -647,14 +660,12 @@ static NOINLINE int scan_words(batch *b, const uint8_t *end)
         if (from == word)
             now.starts &= ~(uint64_t)1; /* it is known */
         if (now.before) { /* in the window before */
-            const uint8_t *to = from - 1;
-            while ((*to & 0xC0) == 0x80)
-                to--;
+            const uint8_t *const to = character_before(from);
             TRY(add_word(b, &next, &t, word, word, (size_t)(to - word)));
             word = to;
         }
         const size_t moved = (size_t)((uintptr_t)window - (uintptr_t)from);
-        offset = word < from ? 0 : moved;
+        size_t offset = word < from ? 0 : moved; /* from the text to what can be read for 16 bytes */
         for (uint64_t starts = now.starts; starts; starts &= starts - 1) {
             const uint8_t *const to = from + lowest_bit(starts);
             TRY(add_word(b, &next, &t, word, word + offset, (size_t)(to - word)));
@@ -720,7 +731,7 @@ static int scan_step(batch *b, const bpe_pattern *pattern, const uint16_t *rows,
         pending words[BATCH_ROOM];
         batch earlier = {.text = texts, .limit = b->limit, .rules = b->rules, .table = &b->rules->specials.table,
                          .sink = split_batch, .state = b, .has_marks = b->has_marks, .words = words};
-        status = scan_step(&earlier, pattern->earlier, rows + N_KEYS * N_KEYS, ends, n);
+        status = scan_step(&earlier, pattern->earlier, rows + N_SYMBOLS * N_SYMBOLS, ends, n);
         b->text = earlier.text;
     } else
         for (size_t i = 0; i < n && status == BPE_OK; i++)

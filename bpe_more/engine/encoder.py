@@ -70,8 +70,7 @@ class Encoder:
         self.calls: list[Any] = []  # all that were made, one for each call that has run at the same time as others
         self.pattern_name, self.special_tokens = tokenizer.pattern, tuple(tokenizer.special_ids)
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
-        specials = engine.special_arguments(tokenizer.special_ids)
-        self.rules = engine.create("rules", *specials, self.pattern, build_ffi.new_seed())
+        self.rules = engine.rules(tokenizer.special_ids, self.pattern)
         self.handle = self.new_handle(tokenizer)
 
         # lists are made of these int objects, because new ones take longer than encoding does
@@ -176,12 +175,9 @@ class Encoder:
         call = self.spare_calls.take()
         try:
             self.for_lists.cache = ffi.NULL  # another thread may encode a short text while this call uses the cache
-            # `room` ids of 32 bits, and after them `room` of 16 bits: 3/2 room numbers of 32 bits
-            room = len(call.ids) // 3 * 2
-            if not len(data) + 3 <= room <= 1 << 26:  # too small, or too large to be kept
-                room = max(len(data) + 4, 1000) // 2 * 2  # even
-                call.ids = self.engine.new("uint32_t[]", room // 2 * 3)  # fresh memory is slower
-            narrow, size = (ffi.cast("uint16_t *", call.ids + room), 2) if kind == "u2" else (ffi.NULL, 4)
+            if not len(data) + 3 <= len(call.ids) <= 1 << 26:  # too small, or too large to be kept
+                call.ids = self.engine.new("uint32_t[]", max(len(data) + 3, 1000))  # fresh memory is slower
+            narrow, size = (ffi.cast("uint16_t *", call.ids), 2) if kind == "u2" else (ffi.NULL, 4)
             n_left_out = ffi.NULL if left_out is None else ffi.new("uint64_t *")
             status = lib.bpe_encode(call.cache, data, ends_in_c, len(ends), call.ids, narrow, n_left_out)
             if status:
@@ -191,7 +187,7 @@ class Encoder:
             if not kind:
                 return self.lists_of(*(int(ffi.cast("uintptr_t", block)) for block in (call.ids, ends_in_c)), len(ends))
             n_ids = ends[-1] if texts else 0
-            return bytes(ffi.buffer(narrow or call.ids, n_ids * size)), ends
+            return bytes(ffi.buffer(call.ids, n_ids * size)), ends
         finally:
             # in this order: as soon as it is given back, another thread may use its cache
             self.for_lists.cache = call.cache

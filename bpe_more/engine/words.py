@@ -18,10 +18,8 @@ class Words:
 
     def __init__(self, engine: Any, special_tokens: Sequence[str], pattern: str) -> None:
         self.engine = engine
-        # the rules need it; NULL if C can't scan it: then words are only added, and the rules never used
-        self.pattern, _ = engine.pattern(pattern)
-        specials = engine.special_arguments(special_tokens)
-        self.rules = engine.create("rules", *specials, self.pattern, build_ffi.new_seed())
+        self.pattern, _ = engine.pattern(pattern)  # NULL if C can't scan it: then words are only added
+        self.rules = engine.rules(special_tokens, self.pattern)
         self.tables: list[Any] = [self.new_table()]  # none after an error, which lost words
         self.free = self.tables[:]  # the tables that no call is using
 
@@ -53,7 +51,7 @@ class Words:
         table, pairs = self.handle(), iter(pairs)
         while batch := list(itertools.islice(pairs, 10_000)):
             words = [word for word, _ in batch]  # zip(*batch) takes 6 times as long
-            self.put(table, *self.engine.in_c(words, [count for _, count in batch]))
+            self.put(table, *self.engine.words_with_counts(words, [count for _, count in batch]))
 
     def put(self, table: Any, *words: Any) -> None:
         """Add words to a table: concatenated, their lengths, their counts."""

@@ -3,7 +3,7 @@
 The file may come from anyone, so no file, however odd, may take more than time and memory in proportion to its size.
 
 Gives: read_model(), which returns the arguments of Tokenizer.
-Uses: errors, gpt2, kinds, saving, supported, tiktoken, patterns.steps.
+Uses: errors, gpt2, kinds, saving, supported, tiktoken, patterns.expressions, patterns.steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from bpe_more.errors import require
 from bpe_more.formats import gpt2, kinds, saving, supported, tiktoken
 from bpe_more.formats.gpt2 import MergeIds
 from bpe_more.patterns import steps
-from bpe_more.patterns.steps import NORMAL_FORMS, ONLY_MATCHES, Pattern, check_pattern, differs_in_oniguruma, steps_of
+from bpe_more.patterns.expressions import differs_in_oniguruma
+from bpe_more.patterns.steps import NORMAL_FORMS, ONLY_MATCHES, Pattern, check_pattern, steps_of
 
 # A file that begins like this is from save(): no other program ends lines like this. Its expressions are for the
 # package regex; those in other files are for Oniguruma, which the package tokenizers uses.

@@ -4,7 +4,7 @@ Each difference is an error, except in entries that change no id.
 
 Gives: check_supported(), which compares; unsupported_tokens(), unsupported_templates(), is_deep() and MOST_LEVELS, for
 what a comparison can't find; overlapping(), for tokens that overlap others; FLAGS of added tokens.
-Uses: transformers, patterns.steps.
+Uses: transformers, patterns.expressions, patterns.steps.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bpe_more.formats import transformers
-from bpe_more.patterns.steps import differs_in_oniguruma, normalize_text
+from bpe_more.patterns.expressions import differs_in_oniguruma
+from bpe_more.patterns.steps import normalize_text
 
 # An expression for the names (from differences()) of entries that change no id: trim_offsets only changes the places
 # of tokens in text, and a decoder uses neither add_prefix_space nor use_regex.

@@ -4,7 +4,7 @@ A token's rank is its id. Such a file has no list of merges: any two tokens that
 order of the ids of the new tokens.
 
 Gives: read_tiktoken(), which is public; read_tekken(), which returns the arguments of Tokenizer.
-Uses: choices, errors, gpt2, kinds, patterns.steps.
+Uses: choices, errors, gpt2, kinds, patterns.expressions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bpe_more import choices
 from bpe_more.errors import all_delayed, require
 from bpe_more.formats import gpt2, kinds
 from bpe_more.formats.gpt2 import IgnoredMerges, MergeIds
-from bpe_more.patterns.steps import differs_in_oniguruma
+from bpe_more.patterns.expressions import differs_in_oniguruma
 
 # The first special tokens of a tekken.json that doesn't list them
 TEKKEN = [

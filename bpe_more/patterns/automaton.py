@@ -1,6 +1,6 @@
 """A pattern as an automaton, which reads each character once; machine.py turns it into tables for C.
 
-Gives: automaton_of(), and with_gaps(), is_quadratic() and others for machine.py and the tests.
+Gives: automaton_of(), States; merge_states() for machine.py.
 Uses: parsing.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import regex
@@ -254,41 +255,22 @@ def after_step(earlier: tuple[bytes, States], later: tuple[bytes, States]) -> tu
 def merge_states(rows: States, apart: int | None = 1) -> States:
     """Merge equal states, but keep one apart, mostly state 1, which begins a word.
 
-    At first, all others are a group. Then those with different rows get different groups, and states that lead to one
-    whose group has changed are looked at again.
+    States with equal marks are a group. It is divided if its states lead to different groups, until none is.
     """
-    before: list[set[int]] = [set() for _ in rows]
-    for state, row in enumerate(rows):
-        for following, _ in row:
-            before[following].add(state)
-    groups = [int(state == apart) for state in range(len(rows))]
-    members = [{state for state in range(len(rows)) if groups[state] == group} for group in (0, 1)]
-    changed = set(range(len(rows)))
-    while changed:
-        by_group = collections.defaultdict(set)
-        for state in changed:
-            by_group[groups[state]].add(state)
-        moves: list[tuple[set[int], int]] = []
-        for group, states in by_group.items():
-            parts: dict[Any, set[int]] = collections.defaultdict(set)
-            for state in states:
-                parts[tuple([(groups[following], mark) for following, mark in rows[state]])].add(state)
-            if others := members[group] - states:  # which are like each other: one says what all are like
-                row = rows[min(others)]
-                parts[tuple([(groups[following], mark) for following, mark in row])] |= others
-            largest, *rest = sorted(parts.values(), key=len, reverse=True)
-            members[group] = largest
-            for part in rest:
-                moves.append((part, len(members)))
-                members.append(part)
-        changed = set()
-        for part, group in moves:
-            for state in part:
-                groups[state] = group
-                changed |= before[state]
-    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    groups = numbers_in_order((state == apart, *(mark for _, mark in row)) for state, row in enumerate(rows))
+    following = [operator.itemgetter(*(state for state, _ in row)) for row in rows]
+    n_groups = 0
+    while n_groups < max(groups) + 1:
+        n_groups = max(groups) + 1
+        groups = numbers_in_order((group, read(groups)) for group, read in zip(groups, following))
     first = dict(zip(reversed(groups), reversed(rows)))  # {group: the row of its first state}
-    return [[(numbers[groups[state]], mark) for state, mark in first[group]] for group in numbers]
+    return [[(groups[state], mark) for state, mark in first[group]] for group in range(n_groups)]
+
+
+def numbers_in_order(keys: Iterable[Any]) -> list[int]:
+    """Number keys in the order in which they first occur: "xyx" -> [0, 1, 0]."""
+    numbers: dict[Any, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
 def with_gaps(rows: States) -> States:
@@ -320,16 +302,16 @@ def is_quadratic(rows: States) -> bool:
     (s, the start, False), (s, t, False), (s, s, True).
     """
     moves = [[(number, state) for number, (state, ends) in enumerate(row[:-1]) if state and not ends] for row in rows]
-    loops = loops_of([[state for _, state in move] for move in moves])
+    reached = reached_from([[state for _, state in move] for move in moves])
     n_steps = 0
     for state in range(1, len(rows)):
-        pairs = [(state, 1, False), (state, 1, True)] if loops[state] else []
+        pairs = [(state, 1, False), (state, 1, True)] if reached[state] >> state & 1 else []
         seen = set(pairs)
         for earlier, later, over in pairs:
             for number, first in moves[earlier]:
                 second, ends = rows[later][number]
                 n_steps += 1
-                if not second or (over and ends) or loops[first] != loops[state]:
+                if not second or (over and ends) or not reached[first] >> state & 1:
                     continue
                 for now_over in {over, over or ends}:
                     pair = (first, second, bool(now_over))
@@ -342,18 +324,11 @@ def is_quadratic(rows: States) -> bool:
     return False
 
 
-def loops_of(following: Sequence[Sequence[int]]) -> list[int]:
-    """Return a number for each state: 0 if it can't be reached again, else one that all states of its loop share."""
-    n = len(following)
-    reached = [sum(1 << state for state in set(states)) for states in following]  # as bits
-    for middle in range(n):
-        for state in range(n):
-            if reached[state] >> middle & 1:
+def reached_from(following: Sequence[Sequence[int]]) -> list[int]:
+    """Return the states that can be reached from each one, as bits."""
+    reached = [sum(1 << state for state in set(states)) for states in following]
+    for middle in range(len(following)):
+        for state, states in enumerate(reached):
+            if states >> middle & 1:
                 reached[state] |= reached[middle]
-    loops = [0] * n
-    for state in range(n):
-        if reached[state] >> state & 1 and not loops[state]:
-            for other in numbers_of(reached[state]):
-                if reached[other] >> state & 1:
-                    loops[other] = state + 1
-    return loops
+    return reached

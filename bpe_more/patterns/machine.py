@@ -1,6 +1,6 @@
 """The automaton as tables for C, and a machine of 16 states, which C follows with vectors.
 
-Gives: fields_of(), the fields of the struct bpe_pattern.
+Gives: fields_of(), the fields of the struct bpe_pattern; pairs_to_cut() for the tests.
 Uses: automaton, parsing.
 """
 
@@ -36,8 +36,9 @@ def pairs_to_cut(rows: States) -> set[tuple[int, int]]:
 def pairs_within_words(rows: States) -> set[tuple[int, int]]:
     """Return pairs of classes (a, b) between which a cut may divide a word, but changes nothing else.
 
-    They are in words of which only the first character tells that they go on, such as text that nothing matches: after
-    a, the automaton always is in a state that it leaves only where the word ends, and b alone leads to the same one.
+    Such a word is a run, as text that nothing matches is: it is read in one state, `gap`, which is left only where the
+    run ends. After a, the automaton always is in that state, or has ended; and b alone leads to the same state. So the
+    part that begins with b ends where the whole run does.
     """
     gaps = {state for state, row in enumerate(rows) if state and all(cell in ((0, 1), (state, 0)) for cell in row)}
     end = len(rows[0]) - 1
@@ -57,7 +58,7 @@ MARKS = BACK + BEGINS
 
 # A register has room for 16 states: the most frequent ones in this text, and STOPPED, which is never left.
 STOPPED = 15  # instead of any other state, and if the automaton must find the place
-MOST_PAIRS = 2_000  # beyond that many, STOPPED, too
+MOST_PAIRS = 1_000  # of states; beyond that many, STOPPED, too: to merge them takes up to 0.3 s
 SAMPLE = """It's the "best" of 1984, isn't it?
 
     for i in range(10):
@@ -97,7 +98,7 @@ def machine_of(rows: States) -> States:
 
 
 def machine_tables(classes: bytes, rows: States) -> dict[str, Any]:
-    """Return the machine's rows for two bytes, and the place of each row.
+    """Return the machine's rows, one for each two kinds of symbols, and the kind of each symbol.
 
     For each state, a row has the next one and the marks: the first character's, and twice the second one's.
     BACK of the second one is thus BEGINS of the first, which is the same place.
@@ -110,33 +111,28 @@ def machine_tables(classes: bytes, rows: States) -> dict[str, Any]:
         visits[state] += 1
     kept = sorted(range(len(machine)), key=lambda state: -visits[state])[:STOPPED]
     n = len(machine[0])
-    steps = []
+    kinds = []  # of symbols, first the classes: the cells of the states that are kept
     for number in range(n):
         cells = [machine[state][number] for state in kept]
-        step = [kept.index(state) | marks if state in kept else STOPPED for state, marks in cells]
-        steps.append(step + [STOPPED] * (16 - len(step)))
-    steps.append(list(range(16)))  # of a byte that changes nothing
+        kind = [kept.index(state) | marks if state in kept else STOPPED for state, marks in cells]
+        kinds.append(kind + [STOPPED] * (16 - len(kind)))
+    kinds.append(list(range(16)))  # of a symbol that changes nothing
     pairs = bytearray()
-    for first_step, second_step in itertools.product(steps, steps):
-        for cell in first_step:
-            after = second_step[cell & 15]
+    for first, second in itertools.product(kinds, kinds):
+        for cell in first:
+            after = second[cell & 15]
             pairs.append(after if after == STOPPED else (after & 15) | (cell & MARKS) | 2 * (after & MARKS))
-    # By byte: ASCII; 80 to BF, the later bytes of a character; C0 + its class, which C puts in place of its first byte;
-    # E4 to FF, of which C uses E4 to E9, the first bytes of ideographs, if all of these are of one class.
-    keys = [*classes[:128], *[n] * 64, *range(n), *[n] * (MOST_CLASSES - n), *[classes[0x4E00]] * 28]
-    first = array("H", [16 * (n + 1) * key for key in keys])
-    return {"pairs": array("B", pairs), "first": first, "second": array("H", [16 * key for key in keys])}
+    # Symbols are bytes: ASCII; 80 to BF, the later bytes of a character; C0 + its class, which C puts in place of its
+    # first byte; E4 to FF, of which C uses E4 to E9, the first bytes of ideographs, if all of these are of one class.
+    kind_of_symbol = [*classes[:128], *[n] * 64, *range(n), *[n] * (MOST_CLASSES - n), *[classes[0x4E00]] * 28]
+    return {"pairs": array("B", pairs), "kinds": array("B", kind_of_symbol)}
 
 
 def fields_of(automaton: tuple[bytes, States]) -> dict[str, Any]:
     """Return the fields of a bpe_pattern in C, in order; bpe_words.c explains them."""
     classes, rows = automaton
     n = len(rows[0]) - 1
-    cells = []
-    for row in rows:
-        for (state, ends), (first, _) in zip(row, rows[1]):
-            new_word = ends and not state  # the next word begins with this character
-            cells.append(4 * (first if new_word else state) + ends + 2 * new_word)
+    cells = [2 * state + ends for row in rows for state, ends in row]
     blocks = [classes[start : start + 256] for start in range(0, 0x110000, 256)]
     distinct = {block: number for number, block in enumerate(dict.fromkeys(blocks))}
     cuts, within = pairs_to_cut(rows), pairs_within_words(rows)

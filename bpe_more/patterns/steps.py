@@ -1,18 +1,15 @@
-"""Checks patterns and special tokens, and splits text into words in Python.
+"""Patterns of several steps, with a normal form (NFC, NFKC); and special tokens.
 
-A pattern may have several steps and a normal form (NFC, NFKC); one in a file of strangers has limits. Oniguruma is the
-regex library of the package tokenizers, which reads some expressions differently. This file is below the engine and the
-files of models, which both need it.
+This file is below the engine and the files of models, which both need it.
 
-Gives: check_pattern(), check_special_tokens(), find_words(), places_to_cut(), Normalizer, differs_in_oniguruma().
-Uses: errors.
+Gives: check_pattern(), check_special_tokens(); find_words(), which splits text in Python; normalize_text(), Normalizer;
+places_to_cut().
+Uses: errors, expressions.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
-import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,6 +19,7 @@ import regex
 
 import bpe
 from bpe_more.errors import require
+from bpe_more.patterns.expressions import compile_pattern
 
 # Models of other programs may split text in several steps, and normalize it first: such a pattern is a
 # tuple. Each step splits the words of the one before: in (r"\p{N}{1,3}", "gpt2"), the first
@@ -70,36 +68,6 @@ def check_pattern(pattern: Pattern) -> Pattern:
     return pattern
 
 
-@functools.lru_cache(maxsize=256)
-def compile_pattern(pattern: str) -> Any:
-    r"""Compile a named pattern, or an expression, but not one of any size.
-
-    regex reads two dialects. V1 has operations on sets, such as [\w--\d], [\p{L}&&[^\p{Han}]] and
-    [a-d~~c-f], as tiktoken has them; but (?i:ss) also finds "ß" there, which (?-f) turns off. V0 has
-    neither, and reads [[a] as a set of "[" and "a". An expression is read as V1 if it can be.
-    """
-    expression = bpe.PATTERNS.get(pattern, pattern)
-    check_size(expression)
-    is_expression = any(character in pattern for character in r"\.^$*+?{}[]()|")
-    names = ", ".join(bpe.PATTERNS)
-    require(pattern in bpe.PATTERNS or is_expression, "unknown pattern {!r:.150}; the names are {}", pattern, names)
-    expression.encode("utf-8")  # raises UnicodeEncodeError, a ValueError, for a lone surrogate
-    bad_expression = regex.error, ArithmeticError, LookupError, ValueError  # all come from compile()
-    try:
-        try:
-            compiled = regex.compile("(?-f)" + expression, regex.V1)
-        except bad_expression:
-            if re.search("&&|--|~~", expression):
-                raise
-            compiled = regex.compile(expression, regex.V0)
-    except bad_expression as error:
-        text = getattr(error, "msg", error)  # without the place, which (?-f) has changed
-        raise ValueError(f"pattern {pattern!r:.150} is not a valid regular expression: {text!s:.100}") from None
-    backward = "searches backward, so its matches are not in the order of the text: leave out (?r)"
-    require(not compiled.flags & regex.REVERSE, "pattern {!r:.150} {}", pattern, backward)
-    return compiled
-
-
 class SpecialTokens(tuple[str, ...]):
     """Checked special tokens of a model, with those that other programs search for in another way."""
 
@@ -130,58 +98,6 @@ def check_special_tokens(special_tokens: bpe.Strings) -> SpecialTokens:
             raise ValueError(f"special token {number} ({token!r}) must be {rule}")
     require(len(set(tokens)) == len(tokens), "duplicate special token among {!s:.200}", tokens)
     return SpecialTokens(map(str.__str__, tokens))  # of an array of numpy, plain strings
-
-
-MOST_LETTERS, MOST_NESTED, MOST_REPEATED = 20_000, 50, 100_000  # of an expression; to compile it takes half a second
-
-
-def check_size(expression: str) -> None:
-    """Refuse an expression that would take seconds and gigabytes to compile, such as (?:x{10000}){10000}."""
-    shown = f"pattern {expression!r:.100}"
-    length = len(expression)
-    require(length <= MOST_LETTERS, f"{shown} has {length:,} characters; the maximum is {MOST_LETTERS:,}")
-    readings = [expression]
-    if re.search(r"\(\?[a-zA-Z0-9]*x", expression):  # (?x): # begins a comment
-        readings.append(re.sub("#[^\n]*", "", expression))
-    for reading in readings:
-        for nested in (True, False):  # as versions 1 and 0 of regex read a set in a set
-            check_repetitions(reading, shown, nested)
-
-
-PART = r"(?s)\\.|\[\^?\]?|\{(?:[0-9]+,?[0-9]*|,[0-9]+)\}|\|\||."
-
-
-def check_repetitions(expression: str, shown: str, nested: bool) -> None:
-    """Refuse an expression with too many characters if its repetitions are written out."""
-    sizes = [0]  # of the open groups: how many characters they have with their repetitions
-    last = depth = 0  # the size of the last item, and how many sets are open
-    at = 0
-    part_at = re.compile(PART).match
-    while match := part_at(expression, at):
-        part, at = match[0], match.end()
-        if part == "(" and not depth and expression.startswith("(?#", at - 1):
-            at = expression.find(")", at) + 1 or len(expression)
-            continue
-        if (part[0] == "[" and (nested or not depth)) or (part == "]" and depth):
-            depth += 1 if part[0] == "[" else -1
-            last = 1
-        elif depth:
-            require(part != "||", f"{shown}: programs differ in what || means in a set; write |, or \\|\\|")
-            continue
-        elif part == "(":
-            sizes.append(0)
-            last = 0
-        elif part == ")" and len(sizes) > 1:
-            last = sizes.pop()
-        elif part[0] == "{" and len(part) > 1:
-            least, _, most = part[1:-1].partition(",")
-            n = int((most or least).lstrip("0")[:7] or 0)  # 7 digits are too many anyway
-            last *= max(n - 1, 0)  # x is counted already
-        else:
-            last = 1
-        sizes[-1] += last
-        require(len(sizes) + depth <= MOST_NESTED, f"{shown} has more than {MOST_NESTED} nested groups and sets")
-        require(sizes[-1] <= MOST_REPEATED, f"{shown} repeats more than {MOST_REPEATED:,} characters")
 
 
 # How much time an expression has to split a text. Most take 1 us per character or less; (a|a)*b takes twice as long
@@ -326,32 +242,3 @@ def places_between_words(text: str, pattern: Pattern, special_tokens: SpecialTok
 
 # Three characters like these are next to each other in normalized text, too, if each is its own normal form.
 NEVER_JOINED = r"[\0-\u02ff\u3001-\u3029\u4e00-\u9fff]{3}"
-
-# Expressions of other programs are for Oniguruma, which tokenizers has. ALIKE matches what it is known to read as regex
-# does; tests compare. Anything else is refused: {1,3}+ is (?:x{1,3})+ there, \pL is "pL", $ is the end of a line
-# (but not after \s++, which leaves no newline), and (?i:i) matches neither "ı" nor "İ".
-ALIKE = (
-    r"(?(DEFINE)(?P<name>[CLMNPSZ][a-z]?|Han|Hiragana|Katakana|Hangul|Bopomofo|Latin|Greek|Cyrillic|Arabic|Hebrew|Thai|Lao"
-    r"|Devanagari|Bengali|Tamil|Armenian|Georgian|Khmer|Myanmar|Tibetan|Common|Inherited|Alphabetic|Letter)"
-    r"(?P<one>\\[nrtfav]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\[^\w\s]|\\ )(?P<class>\\[dDsS]|\\[pP]\{\^?(?&name)\})"
-    r"(?P<in_set>(?&one)|[^]\\[&|~-]|&(?!&)|\|(?!\|)|~(?!~))"
-    r"(?P<operand>(?:(?&in_set)-(?&in_set)(?!-)|(?&in_set)|(?&class)|(?&set))++)"
-    r"(?P<set>\[(?!:)\^?-?(?&operand)(?:-|(?:&&(?&operand))*+)\]))"
-    r"(?:\\s\+\+\$(?=\||$)|(?&one)|(?&class)|(?&set)|[^]\\[(){}|*+?.^$]|[.|)]"
-    r"|\(\?i:(?:['’|a-hj-zA-HJ-Z]|\[[a-hj-zA-HJ-Z]+\])*+\)|\((?![?*])|\(\?(?::|>|<?[=!])"
-    r"|[*+?][?+]?|\{[0-9]+\}(?![?+])|\{[0-9]+,[0-9]*\}(?!\+))*+"
-)
-
-
-def differs_in_oniguruma(expression: str) -> str:
-    """Return the beginning of what Oniguruma reads differently from regex, or may; "" if there is nothing."""
-    check_size(expression)
-    end = regex.match(ALIKE, expression, regex.V0).end()  # type: ignore[union-attr]  # it matches the empty string
-    # (?i:st) matches one character there, U+FB06
-    folded = re.search(r"\(\?i:[^)]*?(?:s[st]|f[fl])", expression, re.IGNORECASE)
-    if folded or end < len(expression):
-        return folded[0] if folded else expression[end : end + 20]
-    # After "" at a place, regex may find more there, and Oniguruma doesn't. So an expression that can match nothing is
-    # refused. To test that, each lookaround becomes a group that may be empty.
-    without_lookarounds = compile_pattern(re.sub(r"\(\?<?[=!]", "(?:|", expression))
-    return expression[:20] if without_lookarounds.fullmatch("") else ""

@@ -596,7 +596,7 @@ static void random_texts(long n)
     for (long round = 0; round < n; round++) {
         uint8_t *text = malloc(1 << 12), *exact;
         size_t length = 0, n_parts = sizeof parts / sizeof *parts;
-        pattern = round / 2 % 2 ? &bpe_patterns[round % BPE_N_PATTERNS] : &more_patterns[round % 5];
+        pattern = round / 2 % 2 ? &bpe_patterns[round % N_PATTERNS] : &more_patterns[round % 5];
         bpe_pattern steps[3] = {*pattern, more_patterns[round / 5 % 5], *pattern}; /* one after another */
         for (unsigned i = 1; i < 3; i++)
             steps[i].earlier = &steps[i - 1];
@@ -652,7 +652,7 @@ static void full_batches(void)
 {
     static const char *const first[] = {"1", "1a", ".1"}, *const middle[] = {"  ", "\n\n"}, *const last[] = {"1", "a1"};
     static merge_list none;
-    for (unsigned kind = 0; kind < 12 * BPE_N_PATTERNS; kind++) {
+    for (unsigned kind = 0; kind < 12 * N_PATTERNS; kind++) {
         const char *const one = first[kind % 3], *const two = middle[kind / 3 % 2], *const three = last[kind / 6 % 2];
         bpe_rules *rules;
         bpe_encoder *encoder;
@@ -767,7 +767,7 @@ static void edges(void)
 /* print a checksum for each pattern */
 static void results(job *j)
 {
-    for (int i = 0; i < BPE_N_PATTERNS; i++) {
+    for (int i = 0; i < N_PATTERNS; i++) {
         pattern = &bpe_patterns[i];
         CHECK(whole_run(j) == BPE_OK);
         printf("%d %016" PRIx64 "\n", i, j->sum);

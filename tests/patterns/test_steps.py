@@ -15,7 +15,7 @@ import regex
 import bpe
 from bpe_more import choices, training
 from bpe_more.corpus import reading, slicing
-from bpe_more.patterns import steps
+from bpe_more.patterns import expressions, steps
 from bpe_more.tokenizer import Tokenizer
 from shared import BAD_UTF8, FORMS, MANY, only_python, pipe_of, words_in
 from test_bpe import CUSTOM, END, TRICKY, naive_split, naive_words, need, random_text, with_merges
@@ -38,7 +38,7 @@ def test_a_custom_pattern_gives_the_words_of_a_split_with_isolated(pattern):
     """With sets in sets, too, as those of Kimi K2 and BLOOM."""
     tokenizers, rng, has_sets = need("tokenizers"), random.Random(pattern), pattern in (KIMI, BLOOM)
     split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
-    assert not has_sets or not steps.differs_in_oniguruma(pattern)
+    assert not has_sets or not expressions.differs_in_oniguruma(pattern)
     parts = [*TRICKY, "漢字", "カナ", "12", "。", "|", "(", " ("] if has_sets else "aab1x AB \n.é字"
     for length in range(200 if has_sets else 120):
         text = random_text(rng, parts, length % 40)
@@ -106,7 +106,7 @@ def test_spellings_that_other_programs_read_in_the_same_way_or_not():
         except ValueError:
             answers.append("-")
         seen.append((pattern, " ".join(answers)))
-        assert answers[0] == "=" or steps.differs_in_oniguruma(pattern), pattern
+        assert answers[0] == "=" or expressions.differs_in_oniguruma(pattern), pattern
     assert seen == SPELLINGS
 
 

@@ -309,7 +309,7 @@ def encode_rows(job: Job, path: str, output: str) -> int:
     tokenizer = tokenizer.ordinary if begin or end else tokenizer
     column = column_for([path], options)
     corpus = tokenizer.corpus_of(path, None, errors=options.errors, column=column, workers=1)
-    encoder = tokenizer.python_encoder() if options.engine == "python" else tokenizer.encoder
+    encoder = tokenizer.encoder_for(options.engine)
     encode_texts = functools.partial(arrays.encode_leaving_out, encoder, f"u{n_bytes}", options.errors)
     results = corpus.results(encode_texts, True)
     kind = pyarrow.uint16() if n_bytes == 2 else pyarrow.uint32()

@@ -19,8 +19,8 @@ import build_ffi
 from bpe_more import workers
 
 NO_ID = 2**32 - 1  # of a byte without a token
-LONG_TEXT = 1 << 20  # characters of a text from which on encode() uses all cores
-PART_OF_TEXT, WINDOW_OF_TEXT = 512 << 10, 4 << 10  # of its parts, and of text in which a place to cut is looked for
+# characters of the parts of a long text, and of the windows in which a place to cut is looked for
+PART_OF_TEXT, WINDOW_OF_TEXT = 512 << 10, 4 << 10
 MOST_SPECIALS = 1000  # which are looked for at each place; with more of them, a long text is one part
 
 
@@ -32,6 +32,19 @@ def new_block(n_bytes: int) -> Any:
             block.madvise(mmap.MADV_HUGEPAGE)
             return block
     return bytearray(n_bytes)
+
+
+def parts_of(text: str, last_cut: Callable[[str], int]) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of the parts of a long text, cut where no word changes, as last_cut(a part of it) says."""
+    start, place, step = 0, PART_OF_TEXT, PART_OF_TEXT
+    while place + WINDOW_OF_TEXT < len(text):
+        if cut := last_cut(text[place : place + WINDOW_OF_TEXT]):
+            yield start, place + cut
+            start, place = place + cut, place + cut + PART_OF_TEXT
+        else:
+            place += step
+            step *= 2  # there may be no place at all
+    yield start, len(text)
 
 
 class Spare:
@@ -62,13 +75,16 @@ class Encoder:
 
     in_c = True
     most_threads = workers.MOST_WORKERS
+    long_text = 1 << 20  # characters of a text from which on encode() uses all cores
 
     def __init__(self, engine: Any, tokenizer: Any) -> None:
         self.engine = engine
         self.blocks = Spare(functools.partial(new_block, 0))  # for list_of(): fresh memory is slower
         self.spare_calls = Spare(self.new_call)
         self.calls: list[Any] = []  # all that were made, one for each call that has run at the same time as others
-        self.pattern_name, self.special_tokens = tokenizer.pattern, tuple(tokenizer.special_ids)
+        self.special_tokens = tuple(tokenizer.special_ids)
+        rules = {"pattern": tokenizer.pattern, "special_tokens": self.special_tokens}
+        self.last_cut = functools.partial(engine.last_cut, **rules)  # bpe_more has one that cuts with more patterns
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
         specials = engine.special_arguments(tokenizer.special_ids)
         self.rules = engine.create("rules", *specials, self.pattern, build_ffi.new_seed())
@@ -115,36 +131,27 @@ class Encoder:
 
     def encode(self, text: str) -> list[int]:
         """Encode text, the parts of a long one in threads. Raises ValueError for a byte without a token."""
-        if len(text) >= LONG_TEXT:
+        if len(text) >= self.long_text:
             with contextlib.suppress(ValueError):  # raised below, with its place in the text
-                return self.encode_parts(text)
+                return self.encode_parts(text, self.last_cut, self.encode_texts)
         data = text.encode("utf-8")
         ids: list[int] | None = self.encode_short(data)
         return self.encode_texts([data])[0] if ids is None else ids
 
-    def encode_parts(self, text: str) -> list[int]:
-        """Encode a long text in parts, in threads."""
+    def encode_parts(self, text: str, last_cut: Callable[[str], int], encode_texts: Callable[..., Any]) -> list[int]:
+        """Encode a long text in parts, in threads.
+
+        encode_texts() is that of this encoder, or of one that prepares text for it.
+        """
 
         def encode_part(part: tuple[int, int]) -> tuple[int, bytes]:
             start, end = part
-            ids, _ = self.encode_texts([text[start:end].encode("utf-8")], "u4")
+            ids, _ = encode_texts([text[start:end].encode("utf-8")], "u4")
             return end, ids
 
-        with contextlib.closing(workers.in_order(encode_part, self.parts_of(text), workers.MOST_WORKERS)) as results:
+        parts = parts_of(text, last_cut) if len(self.special_tokens) <= MOST_SPECIALS else iter([(0, len(text))])
+        with contextlib.closing(workers.in_order(encode_part, parts, workers.MOST_WORKERS)) as results:
             return self.list_of(results, len(text))
-
-    def parts_of(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield (start, end) of the parts of a long text, cut where no word changes."""
-        start, place, step = 0, PART_OF_TEXT, PART_OF_TEXT
-        while place + WINDOW_OF_TEXT < len(text) and len(self.special_tokens) <= MOST_SPECIALS:
-            window = text[place : place + WINDOW_OF_TEXT]
-            if cut := self.engine.last_cut(window, self.pattern_name, self.special_tokens):
-                yield start, place + cut
-                start, place = place + cut, place + cut + PART_OF_TEXT
-            else:
-                place += step
-                step *= 2  # there may be no place at all
-        yield start, len(text)
 
     def encode_batch(self, slices: Iterator[Any], n_threads: int) -> list[list[int]]:
         """Encode the texts of slices; return a list of ids for each text."""

@@ -6,7 +6,7 @@ changes       more tokens from new text, other names for special tokens, fewer t
 
 Gives: Tokenizer, which is public.
 Uses: choices, corpus.arrays, corpus.reading, corpus.slicing, errors, formats.gpt2, formats.huggingface,
-formats.kinds, formats.saving, patterns.steps, changes, encoders, vocabulary, training, workers.
+formats.kinds, formats.saving, patterns.steps, changes, encoders, vocabulary, training.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import bpe
-from bpe_more import choices, training, workers
+from bpe_more import choices, training
 from bpe_more.corpus import arrays, reading, slicing
 from bpe_more.errors import warn
 from bpe_more.formats import gpt2, huggingface, kinds, saving
 from bpe_more.formats.gpt2 import MergeIds
 from bpe_more.patterns import steps
-from bpe_more.patterns.steps import SpecialTokens, steps_of
+from bpe_more.patterns.steps import SpecialTokens
 from bpe_more.tokenizer import changes, encoders
 from bpe_more.tokenizer.vocabulary import Vocabulary, ids_of, without_second_ids
 
@@ -174,10 +174,12 @@ class Tokenizer(Vocabulary):
     def encoder(self) -> Any:
         """The encoder of this model, in C, or in Python if C can't be used for it; made when it is first used."""
         if self._made_encoder is None:
-            engine = choices.scanning_engine(self.options)  # None: not wanted, not built, or can't scan the pattern
-            in_c = engine.encoder(self) if engine and not self._needs_preparing else None  # None: too many tokens
-            self._made_encoder = in_c or self.python_encoder(self.options.engine)
+            self._made_encoder = encoders.new_encoder(self, "auto")
         return self._made_encoder
+
+    def encoder_for(self, engine: bpe.EngineName) -> Any:
+        """Return the encoder of this model, or a new one in Python if `engine` asks for that."""
+        return encoders.new_encoder(self, engine) if engine == "python" else self.encoder
 
     def encode_ordinary(self, text: str) -> list[int]:
         """Encode untrusted text, in which special tokens are plain text."""
@@ -190,15 +192,6 @@ class Tokenizer(Vocabulary):
             self._made_ordinary = self.with_only(())
         return self._made_ordinary  # type: ignore[no-any-return]
 
-    @property
-    def _needs_preparing(self) -> bool:
-        """Whether text is normalized, or loses whitespace beside special tokens, before it is encoded."""
-        return bool(steps_of(self.pattern)[0] or self.lstrip or self.rstrip)
-
-    def python_encoder(self, engine: bpe.EngineName = "python") -> encoders.Encoder:
-        """Return an encoder in Python. One that prepares text may pass it on to C, if `engine` allows that."""
-        return encoders.PreparingEncoder(self, engine) if self._needs_preparing else encoders.Encoder(self)
-
     def encode(self, text: str) -> list[int]:
         """Encode text. A long one is encoded in parts, on all cores, if C is built.
 
@@ -206,23 +199,7 @@ class Tokenizer(Vocabulary):
         """
         if not isinstance(text, str):
             slicing.to_utf8(text)  # raises the error
-        if len(text) >= arrays.LONG_TEXT and self.encoder.most_threads > 1 and workers.count_cores() > 1:
-            with contextlib.suppress(ValueError):  # encode() below raises it, with its place in the text
-                return self._encode_parts(text)
-        return self.encoder.encode_utf8(text.encode("utf-8"))  # type: ignore[no-any-return]
-
-    def _encode_parts(self, text: str) -> list[int]:
-        """Encode a long text in parts, in threads."""
-        encoder = self.encoder
-
-        def encode_part(part: tuple[int, int]) -> tuple[int, bytes]:
-            start, end = part
-            ids, _ = encoder.encode_texts([text[start:end].encode("utf-8")], "u4")
-            return end, ids
-
-        parts = arrays.parts_of_text(text, self.pattern, self.options.special_tokens)
-        with contextlib.closing(workers.in_order(encode_part, parts, workers.MOST_WORKERS)) as results:
-            return encoder.list_of(results, len(text))  # type: ignore[no-any-return]
+        return self.encoder.encode(text)  # type: ignore[no-any-return]
 
     def encode_batch(self, texts: Iterable[str], workers: int | None = None,
                      errors: choices.Errors = "strict") -> list[list[int]]:
@@ -280,8 +257,8 @@ class Tokenizer(Vocabulary):
         # "strict" in both cases: with "replace", join_surrogates() has replaced lone surrogates already
         blocks = (b"".join(part.texts) for part in reading.slices_of_texts(strings, 1 << 10, "strict"))
         pieces = slicing.cut_stream(blocks, options.pattern, options.special_tokens, 1 << 10, slicing.WINDOW_BYTES)
-        left_out = [0] if errors == "replace" else None
-        return itertools.chain.from_iterable(encoders.encode_one(self.encoder, piece, left_out) for piece in pieces)
+        encode_texts = self._encode_texts(errors)
+        return itertools.chain.from_iterable(encode_texts([piece])[0] for piece in pieces)
 
     # These are functions of changes.py, whose first argument is the tokenizer.
     rename_special_tokens = changes.rename_special_tokens

@@ -2,9 +2,9 @@
 
 The encoder in C, in the folder engine, has the same methods.
 
-Gives: Encoder; PreparingEncoder for normal forms, and for special tokens that remove whitespace; encode_one(), which
-takes any encoder.
-Uses: formats.supported, patterns.steps.
+Gives: new_encoder(), which chooses one; Encoder; PreparingEncoder for normal forms, and for special tokens that remove
+whitespace.
+Uses: choices, corpus.slicing, formats.supported, patterns.steps.
 """
 
 from __future__ import annotations
@@ -12,15 +12,41 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import bpe
+from bpe_more import choices
+from bpe_more.corpus import slicing
 from bpe_more.formats import supported
 from bpe_more.patterns import steps
 from bpe_more.patterns.steps import WHITESPACE, normalize_text, steps_of
+
+
+def new_encoder(tokenizer: Any, engine: bpe.EngineName) -> Any:
+    """Return an encoder for a tokenizer: in C if `engine` allows that, and C can be used for it; else in Python."""
+    if steps_of(tokenizer.pattern)[0] or tokenizer.lstrip or tokenizer.rstrip:
+        return PreparingEncoder(tokenizer, engine)  # in Python; its `inner` may be in C
+    in_c = choices.scanning_engine(tokenizer.options._replace(engine=engine))  # None if C can't scan the pattern
+    encoder = in_c.encoder(tokenizer) if in_c else None  # None: too many tokens
+    if encoder is None:
+        return Encoder(tokenizer)
+    encoder.last_cut = cutter(tokenizer)
+    return encoder
+
+
+def cutter(tokenizer: Any) -> Callable[[str], int]:
+    """Return a function that says where a window of a long text can be cut without changing a word; 0 for nowhere."""
+    pattern, special_tokens = tokenizer.pattern, tokenizer.options.special_tokens
+
+    def last_cut(window: str) -> int:
+        utf8 = window.encode("utf-8")
+        return len(utf8[: slicing.last_cut(utf8, pattern, special_tokens)].decode("utf-8"))
+
+    return last_cut
 
 
 class Encoder:
@@ -28,6 +54,7 @@ class Encoder:
 
     in_c = False  # read by encode_files() and the command line's summary
     most_threads = 1  # more would only fight for Python's lock
+    long_text = math.inf  # no text is encoded in parts
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
@@ -40,6 +67,10 @@ class Encoder:
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.tokenizer,)  # for worker processes, without the cache
+
+    def encode(self, text: str) -> list[int]:
+        """Encode text. Raises ValueError for a lone surrogate, or a byte without a token."""
+        return self.encode_utf8(text.encode("utf-8"))
 
     def encode_utf8(self, utf8: bytes, left_out: list[int] | None = None) -> list[int]:
         """Encode text in UTF-8; encode_texts() explains left_out. Raises UnicodeDecodeError if it is invalid."""
@@ -99,13 +130,6 @@ class Encoder:
         """Do nothing. The encoder in C pauses the garbage collector until the result is freed."""
 
 
-def encode_one(encoder: Any, utf8: bytes, left_out: list[int] | None) -> list[int]:
-    """Encode one text with an encoder in C or in Python; in C, only encode_texts() has left_out."""
-    if left_out is None:
-        return encoder.encode_utf8(utf8)  # type: ignore[no-any-return]
-    return encoder.encode_texts([utf8], left_out=left_out)[0]  # type: ignore[no-any-return]
-
-
 class PreparingEncoder(Encoder):
     """Prepare text: normalize it, and remove whitespace beside special tokens. `inner` encodes the result."""
 
@@ -135,10 +159,7 @@ class PreparingEncoder(Encoder):
 
     def encoder_with(self, special_tokens: Sequence[str]) -> Any:
         """Return an encoder of prepared text that knows these special tokens."""
-        whole: Any = self.tokenizer
-        tokenizer = whole.with_only(special_tokens, self.steps)
-        tokenizer.options = tokenizer.options._replace(engine=self.engine)
-        return tokenizer.encoder
+        return new_encoder(self.tokenizer.with_only(special_tokens, self.steps), self.engine)
 
     def pieces_of(self, text: str, normal: str | None = None) -> list[str]:
         """Return prepared text, a special token, prepared text, and so on; `normal` is the whole text, normalized.
@@ -180,18 +201,25 @@ class PreparingEncoder(Encoder):
         # NFKC makes the token <end> of "＜end＞", and of "<end>™" a token <end>TM, if there is one
         return result.encode("utf-8") if self.find_all.split(result) == pieces else None
 
+    def encode(self, text: str) -> list[int]:
+        """Encode text; if `inner` is in C, the parts of a long one in threads."""
+        if len(text) >= self.inner.long_text:
+            with contextlib.suppress(ValueError):  # raised below, with its place in the text
+                return self.inner.encode_parts(text, cutter(self.tokenizer), self.encode_texts)  # type: ignore[no-any-return]
+        return self.encode_utf8(text.encode("utf-8"))
+
     def encode_utf8(self, utf8: bytes, left_out: list[int] | None = None) -> list[int]:
         """Do the same as the method of Encoder."""
         text = self.prepared(utf8)
         if text is not None:
-            return encode_one(self.inner, text, left_out)
+            return self.inner.encode_texts([text], left_out=left_out)[0]  # type: ignore[no-any-return]
         self.ordinary = self.ordinary or self.encoder_with(())
         ids: list[int] = []
         for number, piece in enumerate(self.pieces_of(utf8.decode("utf-8"))):
             if number % 2:
                 ids.append(self.special_ids[piece])
             else:
-                ids += encode_one(self.ordinary, piece.encode("utf-8"), left_out)
+                ids += self.ordinary.encode_texts([piece.encode("utf-8")], left_out=left_out)[0]
         return ids
 
     def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
@@ -206,6 +234,3 @@ class PreparingEncoder(Encoder):
         """Pause the garbage collector if `inner` does."""
         return self.inner.pause_collector()
 
-    def list_of(self, arrays: Iterable[tuple[int, bytes]], length: int) -> list[int]:
-        """Return one list of the ids in arrays, as `inner` does."""
-        return self.inner.list_of(arrays, length)  # type: ignore[no-any-return]

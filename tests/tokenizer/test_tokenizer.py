@@ -28,6 +28,7 @@ import regex
 import bpe
 from bpe_more import training, workers
 from bpe_more.corpus import arrays, reading
+from bpe_more.engine import encoder as encoder_in_c
 from bpe_more.formats import saving
 from bpe_more.formats.gpt2 import IgnoredMerges, MergeIds
 from bpe_more.formats.tiktoken import read_tiktoken
@@ -582,9 +583,9 @@ def test_arrays_of_a_batch_are_the_lists_of_it():
 
 
 def with_small_parts(monkeypatch):
-    monkeypatch.setattr(arrays, "LONG_TEXT", 200)
-    monkeypatch.setattr(arrays, "PART_OF_TEXT", 60)
-    monkeypatch.setattr(arrays, "WINDOW_OF_TEXT", 50)
+    monkeypatch.setattr(encoder_in_c.Encoder, "long_text", 200)
+    monkeypatch.setattr(encoder_in_c, "PART_OF_TEXT", 60)
+    monkeypatch.setattr(encoder_in_c, "WINDOW_OF_TEXT", 50)
     monkeypatch.setattr(workers, "count_cores", lambda: 2)
 
 
@@ -603,7 +604,7 @@ def test_the_parts_of_a_long_text_have_its_ids(monkeypatch, pattern, special_tok
     for _ in range(2):  # the second time, the words are known
         assert list(map(tokenizer.encode, texts)) == whole
     for text in texts:
-        parts = list(arrays.parts_of_text(text, tokenizer.pattern, tokenizer.special_tokens))
+        parts = list(encoder_in_c.parts_of(text, encoders.cutter(tokenizer)))
         assert [0, *(end for _, end in parts)] == [*(start for start, _ in parts), len(text)]
         n_parts += len(parts)
     assert n_parts > (50 if pattern != CUSTOM else len(texts))

@@ -211,6 +211,8 @@ class PreparingEncoder(Encoder):
     def encode_utf8(self, utf8: bytes, left_out: list[int] | None = None) -> list[int]:
         """Do the same as the method of Encoder."""
         text = self.prepared(utf8)
+        if text is not None and left_out is None:
+            return self.inner.encode_utf8(text)  # type: ignore[no-any-return]  # faster for short texts
         if text is not None:
             return self.inner.encode_texts([text], left_out=left_out)[0]  # type: ignore[no-any-return]
         self.ordinary = self.ordinary or self.encoder_with(())

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import bpe
 from bpe_more.corpus.progress import say, visible
-from bpe_more.errors import plural, require
+from bpe_more.errors import require
 from bpe_more.formats import gpt2, kinds
 from bpe_more.tokenizer import Tokenizer
 
@@ -30,7 +30,7 @@ def show(text: str, tokenizer: Tokenizer) -> None:
     per_token = f"{n_bytes / max(len(ids), 1):.2f} bytes per token"
     say("|".join(readable(tokens, {"\n": "\\n\n"})) + "\n", "stdout")
     say(" ".join(map(str, ids)) + "\n", "stdout")
-    say(f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {per_token}\n", "stdout")
+    say(f"{bpe.plural(len(ids), 'token')}, {bpe.plural(n_bytes, 'byte')}, {per_token}\n", "stdout")
 
 
 def readable(tokens: Iterable[bytes], marks: Mapping[str, str]) -> list[str]:
@@ -93,12 +93,12 @@ def explain_round(done: Sequence[bpe.Pair], words: Mapping[bpe.Word, int],
     counts = collections.Counter(bpe.count_pairs(words))
     say(f"round {len(done) + 1}: {reasons(counts, best)}\n", "stdout")
     if other:
-        say(f"    in the file: {in_line(other)} ({plural(counts[other], 'time')})\n", "stdout")
+        say(f"    in the file: {in_line(other)} ({bpe.plural(counts[other], 'time')})\n", "stdout")
     changes = {word: (bpe.merge_pair(word, best), bpe.merge_pair(word, other) if other else word) for word in words}
     changed = [word for word in words if len(set(changes[word])) > 1]
     for word in heapq.nlargest(2, changed, key=lambda word: (words[word], word)):
         shown = ", in the file ".join(map(in_line, changes[word][: 2 if other else 1]))
-        say(f"    {in_line(word)} -> {shown} ({plural(words[word], 'time')})\n", "stdout")
+        say(f"    {in_line(word)} -> {shown} ({bpe.plural(words[word], 'time')})\n", "stdout")
     if other and (cause := usual_cause(done, words, counts, best, other)):
         say(f"    usual cause: {cause}\n", "stdout")
 
@@ -106,7 +106,7 @@ def explain_round(done: Sequence[bpe.Pair], words: Mapping[bpe.Word, int],
 def reasons(counts: Mapping[bpe.Pair, int], best: bpe.Pair) -> str:
     """Say which pairs are the most frequent, and why the best one wins."""
     first = heapq.nlargest(3, counts, key=lambda pair: (counts[pair], pair))
-    text = ", ".join(f"{in_line(pair)} ({plural(counts[pair], 'time')})" for pair in first)
+    text = ", ".join(f"{in_line(pair)} ({bpe.plural(counts[pair], 'time')})" for pair in first)
     text += f"\n    merge {in_line(best)}"
     ties = list(counts.values()).count(counts[best])
     if ties > 1:

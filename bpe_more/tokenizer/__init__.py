@@ -15,7 +15,6 @@ import contextlib
 import functools
 import itertools
 import os
-import warnings
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -168,7 +167,7 @@ class Tokenizer(Vocabulary):
         with gpt2.paused_collector():
             note = saving.save_model(*model, folder, self.settings(), roles)
         if note:
-            warnings.warn(f"{os.fspath(folder)}: {note}", stacklevel=2)
+            warn(f"{os.fspath(folder)}: {note}")
 
     @property
     def encoder(self) -> Any:
@@ -210,14 +209,11 @@ class Tokenizer(Vocabulary):
         if isinstance(texts, list) and len(texts) == 1 and workers is None and errors == "strict":
             with contextlib.suppress(ValueError, TypeError):  # raised below, with the number of the text
                 return [self.encode(texts[0])]
-        corpus = self.corpus_of(None, texts, workers=workers, errors=errors)
         # The garbage collector would look through all lists again and again, which takes half of the
         # time. It stays off until `pause` is freed.
         pause = self.encoder.pause_collector()
         try:
-            results = corpus.results(self._encode_texts(errors), in_threads=True, slice_bytes=reading.BATCH_BYTES,
-                                     most_workers=self.encoder.most_threads)
-            with contextlib.closing(results):
+            with contextlib.closing(self._encode_slices(texts, workers, errors, reading.BATCH_BYTES)) as results:
                 return list(itertools.chain.from_iterable(lists for _, lists in results))
         finally:
             del pause
@@ -230,22 +226,20 @@ class Tokenizer(Vocabulary):
         vocabulary fits, else uint32; offsets is one of uint64, with len(texts) + 1 numbers.
         numpy.asarray(ids), or torch.frombuffer(ids, dtype=torch.uint16), makes no copy.
         """
-        id_bytes = self.id_bytes
-        encode_texts = functools.partial(self._encode_texts(errors), kind=f"u{id_bytes}")
-        ids, offsets = bytearray(), array("Q", [0])
-        corpus = self.corpus_of(None, texts, workers=workers, errors=errors)
-        results = corpus.results(encode_texts, in_threads=True, slice_bytes=slicing.SLICE_BYTES,
-                                 most_workers=self.encoder.most_threads)
-        with contextlib.closing(results):
+        ids, offsets, kind = bytearray(), array("Q", [0]), f"u{self.id_bytes}"
+        with contextlib.closing(self._encode_slices(texts, workers, errors, slicing.SLICE_BYTES, kind)) as results:
             for _, (more_ids, ends) in results:
                 ids += more_ids
                 offsets.extend(map(offsets[-1].__add__, ends))
-        return memoryview(ids).cast("H" if id_bytes == 2 else "I"), memoryview(offsets)
+        return memoryview(ids).cast("H" if self.id_bytes == 2 else "I"), memoryview(offsets)
 
-    def _encode_texts(self, errors: choices.Errors) -> Any:
-        """Return the function of the encoder that encodes texts, and leaves bytes without a token out if asked."""
-        encode_texts = self.encoder.encode_texts
-        return functools.partial(encode_texts, left_out=[0]) if errors == "replace" else encode_texts
+    def _encode_slices(self, texts: Iterable[str], workers: int | None, errors: choices.Errors, slice_bytes: int,
+                       kind: str = "") -> Any:
+        """Return an iterator of (slice, its texts as encode_texts() encodes them), which the caller closes."""
+        corpus = self.corpus_of(None, texts, workers=workers, errors=errors)
+        left_out = [0] if errors == "replace" else None
+        encode_texts = functools.partial(self.encoder.encode_texts, kind=kind, left_out=left_out)
+        return corpus.results(encode_texts, True, slice_bytes=slice_bytes, most_workers=self.encoder.most_threads)
 
     def encode_iterable(self, iterable: Iterable[str], errors: choices.Errors = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
@@ -257,8 +251,8 @@ class Tokenizer(Vocabulary):
         # "strict" in both cases: with "replace", join_surrogates() has replaced lone surrogates already
         blocks = (b"".join(part.texts) for part in reading.slices_of_texts(strings, 1 << 10, "strict"))
         pieces = slicing.cut_stream(blocks, options.pattern, options.special_tokens, 1 << 10, slicing.WINDOW_BYTES)
-        encode_texts = self._encode_texts(errors)
-        return itertools.chain.from_iterable(encode_texts([piece])[0] for piece in pieces)
+        left_out = [0] if errors == "replace" else None
+        return itertools.chain.from_iterable(self.encoder.encode_texts([piece], "", left_out)[0] for piece in pieces)
 
     # These are functions of changes.py, whose first argument is the tokenizer.
     rename_special_tokens = changes.rename_special_tokens
@@ -289,12 +283,11 @@ class Tokenizer(Vocabulary):
                 **given: Any) -> reading.Corpus:
         """Return a corpus of files or texts with this tokenizer's options; `given` are options that replace them."""
         options = self.options
-        arrays.border_ids(self, begin, end)  # called for its errors
         if begin is not None or end is not None:
             as_text = SpecialTokens(options.special_tokens)
             as_text.are_text = True
             options = options._replace(special_tokens=as_text)
-        # encode_batch(["a short text"]) would take much longer if its options were checked again
+        # a batch of two short texts would take a third longer if the options were checked again
         if any(getattr(options, name) != value for name, value in given.items()):
             options = options._replace(**given).checked()
         return reading.Corpus(paths, texts, options, begin, end)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 import bpe
 from bpe_more import choices, training
 from bpe_more.corpus import counting, reading
-from bpe_more.errors import is_integer, require, warn
+from bpe_more.errors import require, warn
 from bpe_more.formats import supported, transformers
 from bpe_more.formats.gpt2 import MergeIds
 from bpe_more.patterns import steps
@@ -136,7 +136,7 @@ def extend(tokenizer: Model, input_path: bpe.Paths = None, n_tokens: int | None 
         progress=progress,
     ).checked()  # fmt: skip
     n: Any = sys.maxsize if n_tokens is None and words is not None else n_tokens
-    require(is_integer(n) and n > 0, "n_tokens must be a positive integer, not {!r}", n)
+    require(bpe.is_integer(n) and n > 0, "n_tokens must be a positive integer, not {!r}", n)
     if words is None:
         corpus = reading.Corpus(input_path, texts, options)
         table = corpus.count()
@@ -212,7 +212,7 @@ def prune(tokenizer: Model, vocab_size: int | None = None, input_path: bpe.Paths
     options = tokenizer.options._replace(errors=errors).checked()
     has_text = input_path is not None or texts is not None
     require(n is not None or has_text, "prune needs vocab_size, or text of which all tokens stay")
-    require(n is None or (is_integer(n) and n > 0), "vocab_size must be a positive integer, not {!r}", n)
+    require(n is None or (bpe.is_integer(n) and n > 0), "vocab_size must be a positive integer, not {!r}", n)
     require(n is None or n <= most, "vocab_size must be at most {:,}, the size of this vocabulary", most)
     stay = {*tokenizer.special_ids.values(), *map(tokenizer.ids.get, bpe.BYTES)}
     ids = {token: token_id for token, token_id in tokenizer.ids.items() if token_id not in stay}

@@ -18,7 +18,7 @@ from typing import Any
 
 import bpe
 from bpe_more import choices
-from bpe_more.errors import is_integer, plural, require, warn
+from bpe_more.errors import require, warn
 from bpe_more.formats.gpt2 import IgnoredMerges, MergeIds
 from bpe_more.patterns import steps
 from bpe_more.patterns.steps import Pattern, SpecialTokens
@@ -132,7 +132,7 @@ class Vocabulary:
         made = set(self._special_ids.values()).intersection(new_ids).difference(self.shared)
         wrong = [special for special, token_id in self._special_ids.items() if token_id in made]
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
-        require(not wrong, f"merges make {plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
+        require(not wrong, f"merges make {bpe.plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
 
     def whole_words(self) -> dict[bytes, int]:
         """Return the words that stay whole with ignore_merges, and their ids: all tokens but the special ones.
@@ -178,7 +178,7 @@ class Vocabulary:
         return len(self._vocab)
 
     def __repr__(self) -> str:
-        specials = plural(len(self.special_tokens), "special token")
+        specials = bpe.plural(len(self.special_tokens), "special token")
         return f"{type(self).__name__}({len(self):,} tokens, pattern {self.pattern!r}, {specials})"
 
     def warn_of_unreachable_tokens(self) -> None:
@@ -187,7 +187,7 @@ class Vocabulary:
         reachable = {*new_ids, *self._special_ids.values()}
         others = [token for token, token_id in self._ids.items() if len(token) > 1 and token_id not in reachable]
         if others:
-            tokens = plural(len(others), "token")
+            tokens = bpe.plural(len(others), "token")
             text = f"encode() can't give {tokens} that no merge makes, such as {others[0]!r:.60}"
             ways = "special tokens are passed as special_tokens, ranks of tiktoken through read_tiktoken"
             warn(f"{text}; {ways}")
@@ -257,7 +257,7 @@ class Vocabulary:
                 token = self._vocab[token_id]
             except (KeyError, TypeError):
                 token = None
-            if token is None or not is_integer(token_id):
+            if token is None or not bpe.is_integer(token_id):
                 import numbers
 
                 # a number in a tensor isn't equal to an integer, nor is a row of an array

@@ -13,7 +13,6 @@ import contextlib
 import functools
 import itertools
 import math
-import re
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +22,7 @@ from bpe_more import choices
 from bpe_more.corpus import slicing
 from bpe_more.formats import supported
 from bpe_more.patterns import steps
-from bpe_more.patterns.steps import WHITESPACE, normalize_text, steps_of
+from bpe_more.patterns.steps import Normalizer, steps_of
 
 
 def new_encoder(tokenizer: Any, engine: bpe.EngineName) -> Any:
@@ -66,7 +65,7 @@ class Encoder:
         self.special_ids = tokenizer.special_ids
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.tokenizer,)  # for worker processes, without the cache
+        return new_encoder, (self.tokenizer, "python")  # for worker processes, without the cache
 
     def encode(self, text: str) -> list[int]:
         """Encode text. Raises ValueError for a lone surrogate, or a byte without a token."""
@@ -131,75 +130,28 @@ class Encoder:
 
 
 class PreparingEncoder(Encoder):
-    """Prepare text: normalize it, and remove whitespace beside special tokens. `inner` encodes the result."""
+    """Normalize text, and remove whitespace beside special tokens; `inner` encodes the result.
+
+    Of Encoder, it uses only encode_texts(), for texts that have to be encoded in pieces.
+    """
 
     def __init__(self, tokenizer: Any, engine: bpe.EngineName) -> None:
         self.tokenizer = tokenizer
         self.special_ids = tokenizer.special_ids
         self.engine = engine
-        self.form, self.steps = steps_of(tokenizer.pattern)
-        # Some special tokens are found before text is normalized, others after it.
-        normalized = set(tokenizer.normalized)
-        before = tuple(text for text in tokenizer.special_tokens if text not in normalized)
-        after = tuple(text for text in tokenizer.special_tokens if text in normalized)
-        self.find_before, self.find_after = bpe.special_token_finder(before), bpe.special_token_finder(after)
-        self.find_all = bpe.special_token_finder(tokenizer.special_tokens)  # what `inner` searches for
-        # If any overlap, one search for all could find others than these two searches.
-        self.overlap = any(supported.overlapping(after, before))
-        self.lstrip, self.rstrip = set(tokenizer.lstrip), set(tokenizer.rstrip)
-        stripping = [re.escape(token.encode("utf-8")) for token in self.lstrip | self.rstrip]
-        # one expression, since there may be 100 tokens; None without any, so that no text is searched
-        self.stripping = re.compile(b"|".join(stripping)) if stripping else None
+        form, self.steps = steps_of(tokenizer.pattern)
+        normalized = tokenizer.normalized
+        others = set(tokenizer.special_tokens).difference(normalized)
+        overlap = any(supported.overlapping(normalized, others))
+        whitespace = tokenizer.lstrip, tokenizer.rstrip
+        self.normalizer = Normalizer(form, tokenizer.special_tokens, normalized, *whitespace, overlap)
         self.inner = self.encoder_with(tokenizer.special_tokens)
         self.in_c, self.most_threads = self.inner.in_c, self.inner.most_threads
-        self.ordinary: Any = None  # the same encoder without special tokens; rarely needed
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.tokenizer, self.engine)  # for worker processes, without the cache of `inner`
+        self.ordinary: Any = None  # the same as `inner` without special tokens; rarely needed
 
     def encoder_with(self, special_tokens: Sequence[str]) -> Any:
         """Return an encoder of prepared text that knows these special tokens."""
         return new_encoder(self.tokenizer.with_only(special_tokens, self.steps), self.engine)
-
-    def pieces_of(self, text: str, normal: str | None = None) -> list[str]:
-        """Return prepared text, a special token, prepared text, and so on; `normal` is the whole text, normalized.
-
-        It is used if no token that is searched for before normalizing is in the text.
-        """
-        pieces = self.split(text, self.find_before)
-        if normal is not None and len(pieces) == 1:
-            return self.split(normal, self.find_after)
-        parts = [self.split(normalize_text(self.form, piece), self.find_after) for piece in pieces[::2]]
-        for number, token in enumerate(pieces[1::2]):
-            parts[number].append(token)
-        return list(itertools.chain.from_iterable(parts))
-
-    def split(self, text: str, finder: re.Pattern[str]) -> list[str]:
-        """Split text at special tokens, and remove the whitespace that they remove."""
-        pieces = finder.split(text)
-        for number in range(1, len(pieces), 2):
-            if pieces[number] in self.lstrip:
-                pieces[number - 1] = pieces[number - 1].rstrip(WHITESPACE)
-            if pieces[number] in self.rstrip:
-                pieces[number + 1] = pieces[number + 1].lstrip(WHITESPACE)
-        return pieces
-
-    def prepared(self, utf8: bytes) -> bytes | None:
-        """Prepare text; return None if `inner` would find other special tokens in the result.
-
-        Most text is in the normal form already. Then so is each part of it, and it is returned as it is.
-        """
-        needs_pieces = self.overlap or bool(self.stripping and self.stripping.search(utf8))
-        if not needs_pieces and utf8.isascii():
-            return utf8
-        text = utf8.decode("utf-8")
-        normal = None if needs_pieces else normalize_text(self.form, text)
-        if normal == text:
-            return utf8
-        pieces = self.pieces_of(text, normal)
-        result = "".join(pieces)
-        # NFKC makes the token <end> of "＜end＞", and of "<end>™" a token <end>TM, if there is one
-        return result.encode("utf-8") if self.find_all.split(result) == pieces else None
 
     def encode(self, text: str) -> list[int]:
         """Encode text; if `inner` is in C, the parts of a long one in threads."""
@@ -210,15 +162,15 @@ class PreparingEncoder(Encoder):
 
     def encode_utf8(self, utf8: bytes, left_out: list[int] | None = None) -> list[int]:
         """Do the same as the method of Encoder."""
-        text = self.prepared(utf8)
-        if text is not None and left_out is None:
-            return self.inner.encode_utf8(text)  # type: ignore[no-any-return]  # faster for short texts
-        if text is not None:
-            return self.inner.encode_texts([text], left_out=left_out)[0]  # type: ignore[no-any-return]
+        prepared = self.normalizer.normalized(utf8)
+        if prepared is not None and left_out is None:
+            return self.inner.encode_utf8(prepared)  # type: ignore[no-any-return]  # faster for short texts
+        if prepared is not None:
+            return self.inner.encode_texts([prepared], left_out=left_out)[0]  # type: ignore[no-any-return]
         self.ordinary = self.ordinary or self.encoder_with(())
         ids: list[int] = []
-        for number, piece in enumerate(self.pieces_of(utf8.decode("utf-8"))):
-            if number % 2:
+        for number, piece in enumerate(self.normalizer.pieces_of(utf8.decode("utf-8"))):
+            if number % 2:  # a special token
                 ids.append(self.special_ids[piece])
             else:
                 ids += self.ordinary.encode_texts([piece.encode("utf-8")], left_out=left_out)[0]
@@ -227,7 +179,7 @@ class PreparingEncoder(Encoder):
     def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
         """Do the same as the method of Encoder, in one call of `inner` if possible."""
         with contextlib.suppress(UnicodeDecodeError):  # the method of Encoder raises it, with the number of its text
-            prepared = list(map(self.prepared, texts))
+            prepared = list(map(self.normalizer.normalized, texts))
             if None not in prepared:
                 return self.inner.encode_texts(prepared, kind, left_out)
         return super().encode_texts(texts, kind, left_out)
@@ -235,4 +187,3 @@ class PreparingEncoder(Encoder):
     def pause_collector(self) -> Any:
         """Pause the garbage collector if `inner` does."""
         return self.inner.pause_collector()
-

@@ -168,10 +168,10 @@ class Encoder:
         encode = functools.partial(self.encode_texts, kind={"H": "u2", "I": "u4"}[typecode])
         return workers.in_order(lambda part: part.apply(encode)[0], slices, n_threads)
 
-    def encode_utf8(self, data: bytes) -> list[int]:
+    def encode_utf8(self, data: bytes, left_out: list[int] | None = None) -> list[int]:
         """Encode UTF-8. Raises UnicodeDecodeError, or ValueError for a byte without a token."""
         ids: list[int] | None = self.encode_short(data)
-        return self.encode_texts([data])[0] if ids is None else ids
+        return self.encode_texts([data], "", left_out)[0] if ids is None else ids
 
     def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
         """Encode texts as lists, or with a kind as one array: what encode_texts() of the encoder in Python returns."""

@@ -252,7 +252,7 @@ class Tokenizer(Vocabulary):
         blocks = (b"".join(part.texts) for part in reading.slices_of_texts(strings, 1 << 10, "strict"))
         pieces = slicing.cut_stream(blocks, options.pattern, options.special_tokens, 1 << 10, slicing.WINDOW_BYTES)
         left_out = [0] if errors == "replace" else None
-        return itertools.chain.from_iterable(self.encoder.encode_texts([piece], "", left_out)[0] for piece in pieces)
+        return itertools.chain.from_iterable(self.encoder.encode_utf8(piece, left_out) for piece in pieces)
 
     # These are functions of changes.py, whose first argument is the tokenizer.
     rename_special_tokens = changes.rename_special_tokens

@@ -163,17 +163,15 @@ class PreparingEncoder(Encoder):
     def encode_utf8(self, utf8: bytes, left_out: list[int] | None = None) -> list[int]:
         """Do the same as the method of Encoder."""
         prepared = self.normalizer.normalized(utf8)
-        if prepared is not None and left_out is None:
-            return self.inner.encode_utf8(prepared)  # type: ignore[no-any-return]  # faster for short texts
         if prepared is not None:
-            return self.inner.encode_texts([prepared], left_out=left_out)[0]  # type: ignore[no-any-return]
+            return self.inner.encode_utf8(prepared, left_out)  # type: ignore[no-any-return]
         self.ordinary = self.ordinary or self.encoder_with(())
         ids: list[int] = []
         for number, piece in enumerate(self.normalizer.pieces_of(utf8.decode("utf-8"))):
             if number % 2:  # a special token
                 ids.append(self.special_ids[piece])
             else:
-                ids += self.ordinary.encode_texts([piece.encode("utf-8")], left_out=left_out)[0]
+                ids += self.ordinary.encode_utf8(piece.encode("utf-8"), left_out)
         return ids
 
     def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:

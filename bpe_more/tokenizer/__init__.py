@@ -171,14 +171,14 @@ class Tokenizer(Vocabulary):
 
     @property
     def encoder(self) -> Any:
-        """The encoder of this model, in C, or in Python if C can't be used for it; made when it is first used."""
+        """The encoder of this model: in C, or in Python if C can't be used for it."""
         if self._made_encoder is None:
             self._made_encoder = encoders.new_encoder(self, "auto")
         return self._made_encoder
 
-    def encoder_for(self, engine: bpe.EngineName) -> Any:
-        """Return the encoder of this model, or a new one in Python if `engine` asks for that."""
-        return encoders.new_encoder(self, engine) if engine == "python" else self.encoder
+    def encoder_for(self, engine_name: bpe.EngineName) -> Any:
+        """Return `encoder`, or for the name "python" a new one in Python."""
+        return encoders.new_encoder(self, "python") if engine_name == "python" else self.encoder
 
     def encode_ordinary(self, text: str) -> list[int]:
         """Encode untrusted text, in which special tokens are plain text."""
@@ -197,7 +197,7 @@ class Tokenizer(Vocabulary):
         Raises ValueError for a lone surrogate, or a byte without a token.
         """
         if not isinstance(text, str):
-            slicing.to_utf8(text)  # raises the error
+            raise TypeError(f"text must be a str, not {type(text).__name__}")
         return self.encoder.encode(text)  # type: ignore[no-any-return]
 
     def encode_batch(self, texts: Iterable[str], workers: int | None = None,

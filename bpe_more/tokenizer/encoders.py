@@ -25,20 +25,20 @@ from bpe_more.patterns import steps
 from bpe_more.patterns.steps import Normalizer, steps_of
 
 
-def new_encoder(tokenizer: Any, engine: bpe.EngineName) -> Any:
-    """Return an encoder for a tokenizer: in C if `engine` allows that, and C can be used for it; else in Python."""
+def new_encoder(tokenizer: Any, engine_name: bpe.EngineName) -> Any:
+    """Return an encoder for a tokenizer: in C if the name allows that, and C can be used for it; else in Python."""
     if steps_of(tokenizer.pattern)[0] or tokenizer.lstrip or tokenizer.rstrip:
-        return PreparingEncoder(tokenizer, engine)  # in Python; its `inner` may be in C
-    in_c = choices.scanning_engine(tokenizer.options._replace(engine=engine))  # None if C can't scan the pattern
-    encoder = in_c.encoder(tokenizer) if in_c else None  # None: too many tokens
+        return PreparingEncoder(tokenizer, engine_name)  # in Python; its `inner` may be in C
+    engine = choices.scanning_engine(tokenizer.options._replace(engine=engine_name))  # None if C can't be used
+    encoder = engine.encoder(tokenizer) if engine else None  # None: too many tokens
     if encoder is None:
         return Encoder(tokenizer)
-    encoder.last_cut = cutter(tokenizer)
+    encoder.last_cut = last_cut_for(tokenizer)
     return encoder
 
 
-def cutter(tokenizer: Any) -> Callable[[str], int]:
-    """Return a function that says where a window of a long text can be cut without changing a word; 0 for nowhere."""
+def last_cut_for(tokenizer: Any) -> Callable[[str], int]:
+    """Return a function that says where a window of a long text can be cut, so that no word changes; 0 for nowhere."""
     pattern, special_tokens = tokenizer.pattern, tokenizer.options.special_tokens
 
     def last_cut(window: str) -> int:
@@ -135,10 +135,10 @@ class PreparingEncoder(Encoder):
     Of Encoder, it uses only encode_texts(), for texts that have to be encoded in pieces.
     """
 
-    def __init__(self, tokenizer: Any, engine: bpe.EngineName) -> None:
+    def __init__(self, tokenizer: Any, engine_name: bpe.EngineName) -> None:
         self.tokenizer = tokenizer
         self.special_ids = tokenizer.special_ids
-        self.engine = engine
+        self.engine_name = engine_name
         form, self.steps = steps_of(tokenizer.pattern)
         normalized = tokenizer.normalized
         others = set(tokenizer.special_tokens).difference(normalized)
@@ -151,13 +151,13 @@ class PreparingEncoder(Encoder):
 
     def encoder_with(self, special_tokens: Sequence[str]) -> Any:
         """Return an encoder of prepared text that knows these special tokens."""
-        return new_encoder(self.tokenizer.with_only(special_tokens, self.steps), self.engine)
+        return new_encoder(self.tokenizer.with_only(special_tokens, self.steps), self.engine_name)
 
     def encode(self, text: str) -> list[int]:
         """Encode text; if `inner` is in C, the parts of a long one in threads."""
         if len(text) >= self.inner.long_text:
             with contextlib.suppress(ValueError):  # raised below, with its place in the text
-                return self.inner.encode_parts(text, cutter(self.tokenizer), self.encode_texts)  # type: ignore[no-any-return]
+                return self.inner.encode_parts(text, last_cut_for(self.tokenizer), self.encode_texts)  # type: ignore[no-any-return]
         return self.encode_utf8(text.encode("utf-8"))
 
     def encode_utf8(self, utf8: bytes, left_out: list[int] | None = None) -> list[int]:

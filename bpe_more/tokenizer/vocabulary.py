@@ -13,7 +13,7 @@ import contextlib
 import functools
 import itertools
 import types
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import bpe
@@ -36,7 +36,7 @@ def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
 
 
 def without_second_ids(vocab: Mapping[int, bytes], special_tokens: Sequence[str],
-                       unreachable: Container[int]) -> tuple[Mapping[int, bytes], dict[str, int]]:
+                       unreachable: Collection[int]) -> tuple[Mapping[int, bytes], dict[str, int]]:
     """Return a vocabulary without second ids and without unreachable tokens, and {special token: second id}.
 
     A second id is that of a special token with the bytes of an earlier token.
@@ -70,12 +70,12 @@ class Vocabulary:
         self.kept, self.normalized = steps.check_special_tokens(kept), steps.check_special_tokens(normalized)
         self.lstrip, self.rstrip = steps.check_special_tokens(lstrip), steps.check_special_tokens(rstrip)
         self.rest = dict(rest or {})
-        self.shared = dict(shared or {})
+        self.shared = {token_id: special for token_id, special in (shared or {}).items() if token_id in vocab}
         self._ignore_merges = ignore_merges or isinstance(merges, IgnoredMerges)
         specials = SpecialTokens(steps.check_special_tokens(special_tokens))
         specials.normalized, specials.lstrip, specials.rstrip = self.normalized, self.lstrip, self.rstrip
         self.options = choices.Options(specials, pattern).checked()
-        self._ids: dict[bytes, int]  # a token that text has: its id
+        self._ids: dict[bytes, int]  # of tokens by their bytes: the first id, and none of unreachable tokens
         self._vocab: dict[int, bytes]  # all tokens
         self._special_ids: dict[str, int]
         self.set_ids(vocab)
@@ -92,23 +92,23 @@ class Vocabulary:
     def set_ids(self, vocab: Mapping[int, bytes]) -> None:
         """Find the ids of all tokens. Special tokens that have none get the ids after the greatest one."""
         shared_ids = {special: token_id for token_id, special in self.shared.items()}
-        own = [special for special in self.special_tokens if special not in shared_ids]
-        first, second_ids = without_second_ids(vocab, own, self.unreachable)
+        others = [special for special in self.special_tokens if special not in shared_ids]
+        first, second_ids = without_second_ids(vocab, others, self.unreachable)
         self._ids = ids_of(first)
         self._vocab = {token_id: token for token, token_id in self._ids.items()}
         self._vocab |= {token_id: special.encode("utf-8") for special, token_id in second_ids.items()}
         self._vocab |= {token_id: name.encode("utf-8") for token_id, name in self.unreachable.items()}
-        other_ids = shared_ids | second_ids
+        given_ids = shared_ids | second_ids
         free_ids = itertools.count(max(self._vocab, default=-1) + 1)
         self._special_ids = {}
         for special in self.special_tokens:
             token = special.encode("utf-8")
-            if special not in other_ids and token not in self._ids:
+            if special not in given_ids and token not in self._ids:
                 new_id = next(free_ids)
                 require(new_id <= bpe.MAX_ID, "no id is left for {!r}: the greatest id is {}", special, bpe.MAX_ID)
                 self._ids[token] = new_id
                 self._vocab[new_id] = token
-            self._special_ids[special] = other_ids[special] if special in other_ids else self._ids[token]
+            self._special_ids[special] = given_ids[special] if special in given_ids else self._ids[token]
 
     def find_merge_ids(self, merges: Merges) -> MergeIds:
         """Return merges as ids. Raises ValueError for unknown tokens and repeated merges."""

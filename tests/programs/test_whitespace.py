@@ -68,7 +68,7 @@ def test_random_models_and_cuts_give_the_ids_of_the_package(tmp_path, monkeypatc
         monkeypatch.setattr(module, name, value)
     size = rng.randint(1, 40)
     assert list(ours.encode_iterable(text[at : at + size] for at in range(0, len(text), size))) == whole
-    cuts = encoder_in_c.parts_of(text, encoders.cutter(ours))
+    cuts = encoder_in_c.parts_of(text, encoders.last_cut_for(ours))
     assert [token_id for start, end in cuts for token_id in ours.encode(text[start:end])] == whole
     for engine in ("auto", "python"):
         assert ids_in_file(ours, text, tmp_path, engine=engine) == whole

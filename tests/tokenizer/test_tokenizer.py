@@ -120,6 +120,13 @@ def test_integers_of_numpy_are_numbers(tmp_path):
     assert Tokenizer.load(tmp_path).encode(text) == ids
 
 
+def test_an_id_that_the_vocabulary_lacks_is_not_shared():
+    """A special token with the id 999 crashed C, which has numbers up to the greatest id of the vocabulary."""
+    tokenizer = Tokenizer(dict(enumerate(bpe.BYTES)), [], ["<s>"], shared={999: "<s>"})
+    assert tokenizer.special_ids == {"<s>": 256} and tokenizer.shared == {}
+    assert tokenizer.encode_batch(["a<s>", "<s>"]) == [[97, 256], [256]]
+
+
 class OwnTokenizer(Tokenizer):
     pass
 
@@ -604,7 +611,7 @@ def test_the_parts_of_a_long_text_have_its_ids(monkeypatch, pattern, special_tok
     for _ in range(2):  # the second time, the words are known
         assert list(map(tokenizer.encode, texts)) == whole
     for text in texts:
-        parts = list(encoder_in_c.parts_of(text, encoders.cutter(tokenizer)))
+        parts = list(encoder_in_c.parts_of(text, encoders.last_cut_for(tokenizer)))
         assert [0, *(end for _, end in parts)] == [*(start for start, _ in parts), len(text)]
         n_parts += len(parts)
     assert n_parts > (50 if pattern != CUSTOM else len(texts))

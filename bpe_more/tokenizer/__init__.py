@@ -237,7 +237,7 @@ class Tokenizer(Vocabulary):
                        kind: str = "") -> Any:
         """Return an iterator of (slice, its texts as encode_texts() encodes them), which the caller closes."""
         corpus = self.corpus_of(None, texts, workers=workers, errors=errors)
-        left_out = [0] if errors == "replace" else None
+        left_out = [0] if errors == "replace" else None  # the count isn't used
         encode_texts = functools.partial(self.encoder.encode_texts, kind=kind, left_out=left_out)
         return corpus.results(encode_texts, True, slice_bytes=slice_bytes, most_workers=self.encoder.most_threads)
 
@@ -283,7 +283,7 @@ class Tokenizer(Vocabulary):
                 **given: Any) -> reading.Corpus:
         """Return a corpus of files or texts with this tokenizer's options; `given` are options that replace them."""
         options = self.options
-        if begin is not None or end is not None:
+        if begin is not None or end is not None:  # special tokens in documents are plain text
             as_text = SpecialTokens(options.special_tokens)
             as_text.are_text = True
             options = options._replace(special_tokens=as_text)

@@ -1,9 +1,9 @@
 """Changing a tokenizer: more tokens from new text, other names for special tokens, a smaller vocabulary.
 
-The first four functions below are methods of Tokenizer. docs/extend.md proves that encode() of an extended model gives
-each word the tokens that it had when learning ended.
+docs/extend.md proves that encode() of an extended model gives each word the tokens that it had when learning ended.
 
-Gives: extend(), rename_special_tokens(), prune(), sources(); encode_words() and learn_more() for the command line.
+Gives: extend(), rename_special_tokens(), prune() and sources(), which are methods of Tokenizer; their steps
+encode_words(), learn_more() and with_merges(), for the command line.
 Uses: choices, corpus.counting, corpus.reading, errors, formats.gpt2, formats.supported, formats.transformers,
 patterns.steps, encoders, vocabulary, training.
 """
@@ -36,7 +36,7 @@ Model = TypeVar("Model", bound=Vocabulary)  # Tokenizer, or a class made of it
 
 
 class EncodedWords(NamedTuple):
-    """Words in the tokens of a tokenizer; extend() goes on learning from these, prune() counts them."""
+    """Words in the tokens of a tokenizer: extend() continues learning from these, and prune() counts them."""
 
     tokens: list[bytes]  # to learn from: all 256 bytes, then the other tokens of the vocabulary, sorted as bytes
     ids: array[int]  # the words, one after another, as indexes into `tokens`, not ids of the tokenizer

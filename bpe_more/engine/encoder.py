@@ -19,8 +19,8 @@ import build_ffi
 from bpe_more import workers
 
 NO_ID = 2**32 - 1  # of a byte without a token
-# characters of the parts of a long text, and of the windows in which a place to cut is looked for
-PART_OF_TEXT, WINDOW_OF_TEXT = 512 << 10, 4 << 10
+LONG_TEXT = 1 << 20  # characters of a text from which on encode() uses all cores
+PART_OF_TEXT, WINDOW_OF_TEXT = 512 << 10, 4 << 10  # of its parts, and of text in which a place to cut is looked for
 MOST_SPECIALS = 1000  # which are looked for at each place; with more of them, a long text is one part
 
 
@@ -75,10 +75,10 @@ class Encoder:
 
     in_c = True
     most_threads = workers.MOST_WORKERS
-    long_text = 1 << 20  # characters of a text from which on encode() uses all cores
 
     def __init__(self, engine: Any, tokenizer: Any) -> None:
         self.engine = engine
+        self.long_text = LONG_TEXT
         self.blocks = Spare(functools.partial(new_block, 0))  # for list_of(): fresh memory is slower
         self.spare_calls = Spare(self.new_call)
         self.calls: list[Any] = []  # all that were made, one for each call that has run at the same time as others

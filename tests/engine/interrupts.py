@@ -117,7 +117,7 @@ def main() -> None:
     interrupt_training(n // 100, 20e-3)
     reading.SLICE_BYTES_IN_C = 300  # so that two threads count
     interrupt_training(n // 3, 5e-3)
-    encoder_in_c.Encoder.long_text = 20_000  # so that threads share a text
+    encoder_in_c.LONG_TEXT = 20_000  # so that threads share a text
     encoder_in_c.PART_OF_TEXT, encoder_in_c.WINDOW_OF_TEXT = 3_000, 200
     workers.count_cores = lambda: 2  # type: ignore[assignment]
     interrupt_encoding(n // 10, 3e-3)

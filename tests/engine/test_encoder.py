@@ -22,7 +22,7 @@ import bpe
 import build_ffi
 from bpe_more import choices, training
 from bpe_more.engine import Engine
-from bpe_more.engine.encoder import Encoder
+from bpe_more.engine.encoder import LONG_TEXT
 from bpe_more.formats.gpt2 import IgnoredMerges
 from bpe_more.tokenizer import Tokenizer, encoders
 
@@ -135,7 +135,7 @@ def test_ids_are_the_same_without_the_lists_that_c_makes(tmp_path):
     engine = built_with("-DNO_LISTS", tmp_path)
     without, encoder = engine.encoder(tokenizer), BUILT.encoder(tokenizer)
     tokenizer._made_encoder = encoders.Encoder(tokenizer)
-    long = "lowest 漢字 <| newer\n" * (Encoder.long_text // 20)
+    long = "lowest 漢字 <| newer\n" * (LONG_TEXT // 20)
     for text in ["", "low", "low<|er", "x" * 5000, long]:
         assert without.encode(text) == encoder.encode(text) == tokenizer.encode(text)
     assert without.encode_short(b"low") is None and encoder.encode_short(b"low") == tokenizer.encode("low")

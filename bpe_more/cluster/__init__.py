@@ -312,7 +312,7 @@ def encode_rows(tokenizer: Tokenizer, corpus: reading.Corpus, output: str) -> in
     borders = arrays.border_ids(tokenizer, corpus.begin, corpus.end)
     if any(borders):
         tokenizer = tokenizer.ordinary
-    encoder = tokenizer.python_encoder() if options.engine == "python" else tokenizer.encoder
+    encoder = tokenizer.encoder_for(options.engine)
     encode_texts = functools.partial(arrays.encode_leaving_out, encoder, f"u{id_bytes}", options.errors)
     results: Iterator[Any] = ((ids, ends) for _, (ids, ends, _) in corpus.results(encode_texts, True))
     if not corpus.has_rows(corpus.paths[0]):  # the whole file is one text, even if it is empty

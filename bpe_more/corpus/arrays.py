@@ -1,7 +1,7 @@
-"""Arrays of token ids: a corpus as a .npy or .bin file, and a long text in parts.
+"""Arrays of token ids: a corpus as a .npy or .bin file.
 
-Gives: encode_corpus(), border_ids(), parts_of_text().
-Uses: counting, reading, slicing, errors, outputs.
+Gives: encode_corpus(), border_ids().
+Uses: counting, reading, errors, outputs.
 """
 
 from __future__ import annotations
@@ -11,34 +11,14 @@ import functools
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import bpe
-from bpe_more.corpus import counting, slicing
+from bpe_more.corpus import counting
 from bpe_more.corpus.reading import Border, Corpus, SmallFiles
 from bpe_more.errors import require
 from bpe_more.outputs import check_outputs, file_in_errors, new_files
-
-LONG_TEXT = 1 << 20  # encode() uses all cores for a text with this many characters or more
-PART_OF_TEXT = 512 << 10  # characters of its parts
-WINDOW_OF_TEXT = 4 << 10  # characters that are searched for a cut at a time
-MOST_SPECIALS = 1000  # special tokens; they are searched for at each cut, so with more of them, a long text stays whole
-
-
-def parts_of_text(text: str, pattern: Any, special_tokens: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of the parts of a long text, cut where no word changes."""
-    start, place, step = 0, PART_OF_TEXT, PART_OF_TEXT
-    while place + WINDOW_OF_TEXT < len(text) and len(special_tokens) <= MOST_SPECIALS:
-        window = text[place : place + WINDOW_OF_TEXT].encode("utf-8")
-        if cut := slicing.last_cut(window, pattern, special_tokens):
-            end = place + len(window[:cut].decode("utf-8"))
-            yield start, end
-            start, place = end, end + PART_OF_TEXT
-        else:
-            place += step
-            step *= 2  # there may be no place at all
-    yield start, len(text)
 
 
 def border_ids(tokenizer: Any, begin: str | None, end: str | None) -> list[bytes]:
@@ -101,7 +81,7 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
     borders = border_ids(tokenizer, corpus.begin, corpus.end)
     if any(borders):
         tokenizer = tokenizer.ordinary  # special tokens in documents are text: only begin and end get their ids
-    encoder = tokenizer.python_encoder() if corpus.options.engine == "python" else tokenizer.encoder
+    encoder = tokenizer.encoder_for(corpus.options.engine)
     encode_texts = functools.partial(encode_leaving_out, encoder, f"u{id_bytes}", corpus.options.errors)
     count = counting.special_counter(corpus.counted, encoder.in_c) if corpus.counted else None
     task = functools.partial(encode_and_count, encode_texts, count)

@@ -34,6 +34,19 @@ def new_block(n_bytes: int) -> Any:
     return bytearray(n_bytes)
 
 
+def parts_of(text: str, last_cut: Callable[[str], int]) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of the parts of a long text, cut where no word changes, as last_cut(a part of it) says."""
+    start, place, step = 0, PART_OF_TEXT, PART_OF_TEXT
+    while place + WINDOW_OF_TEXT < len(text):
+        if cut := last_cut(text[place : place + WINDOW_OF_TEXT]):
+            yield start, place + cut
+            start, place = place + cut, place + cut + PART_OF_TEXT
+        else:
+            place += step
+            step *= 2  # there may be no place at all
+    yield start, len(text)
+
+
 class Spare:
     """What calls use one at a time: each takes an object, or makes one, and gives it back.
 
@@ -65,10 +78,13 @@ class Encoder:
 
     def __init__(self, engine: Any, tokenizer: Any) -> None:
         self.engine = engine
+        self.long_text = LONG_TEXT
         self.blocks = Spare(functools.partial(new_block, 0))  # for list_of(): fresh memory is slower
         self.spare_calls = Spare(self.new_call)
         self.calls: list[Any] = []  # all that were made, one for each call that has run at the same time as others
-        self.pattern_name, self.special_tokens = tokenizer.pattern, tuple(tokenizer.special_ids)
+        self.special_tokens = tuple(tokenizer.special_ids)
+        rules = {"pattern": tokenizer.pattern, "special_tokens": self.special_tokens}
+        self.last_cut = functools.partial(engine.last_cut, **rules)  # bpe_more has one that cuts with more patterns
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
         self.rules = engine.rules(tokenizer.special_ids, self.pattern)
         self.handle = self.new_handle(tokenizer)
@@ -114,36 +130,27 @@ class Encoder:
 
     def encode(self, text: str) -> list[int]:
         """Encode text, the parts of a long one in threads. Raises ValueError for a byte without a token."""
-        if len(text) >= LONG_TEXT:
+        if len(text) >= self.long_text:
             with contextlib.suppress(ValueError):  # raised below, with its place in the text
-                return self.encode_parts(text)
+                return self.encode_parts(text, self.last_cut, self.encode_texts)
         data = text.encode("utf-8")
         ids: list[int] | None = self.encode_short(data)
         return self.encode_texts([data])[0] if ids is None else ids
 
-    def encode_parts(self, text: str) -> list[int]:
-        """Encode a long text in parts, in threads."""
+    def encode_parts(self, text: str, last_cut: Callable[[str], int], encode_texts: Callable[..., Any]) -> list[int]:
+        """Encode a long text in parts, in threads.
+
+        encode_texts() is that of this encoder, or of one that prepares text for it.
+        """
 
         def encode_part(part: tuple[int, int]) -> tuple[int, bytes]:
             start, end = part
-            ids, _ = self.encode_texts([text[start:end].encode("utf-8")], "u4")
+            ids, _ = encode_texts([text[start:end].encode("utf-8")], "u4")
             return end, ids
 
-        with contextlib.closing(workers.in_order(encode_part, self.parts_of(text), workers.MOST_WORKERS)) as results:
+        parts = parts_of(text, last_cut) if len(self.special_tokens) <= MOST_SPECIALS else iter([(0, len(text))])
+        with contextlib.closing(workers.in_order(encode_part, parts, workers.MOST_WORKERS)) as results:
             return self.list_of(results, len(text))
-
-    def parts_of(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield (start, end) of the parts of a long text, cut where no word changes."""
-        start, place, step = 0, PART_OF_TEXT, PART_OF_TEXT
-        while place + WINDOW_OF_TEXT < len(text) and len(self.special_tokens) <= MOST_SPECIALS:
-            window = text[place : place + WINDOW_OF_TEXT]
-            if cut := self.engine.last_cut(window, self.pattern_name, self.special_tokens):
-                yield start, place + cut
-                start, place = place + cut, place + cut + PART_OF_TEXT
-            else:
-                place += step
-                step *= 2  # there may be no place at all
-        yield start, len(text)
 
     def encode_batch(self, slices: Iterator[Any], n_threads: int) -> list[list[int]]:
         """Encode the texts of slices; return a list of ids for each text."""
@@ -160,10 +167,10 @@ class Encoder:
         encode = functools.partial(self.encode_texts, kind={"H": "u2", "I": "u4"}[typecode])
         return workers.in_order(lambda part: part.apply(encode)[0], slices, n_threads)
 
-    def encode_utf8(self, data: bytes) -> list[int]:
+    def encode_utf8(self, data: bytes, left_out: list[int] | None = None) -> list[int]:
         """Encode UTF-8. Raises UnicodeDecodeError, or ValueError for a byte without a token."""
         ids: list[int] | None = self.encode_short(data)
-        return self.encode_texts([data])[0] if ids is None else ids
+        return self.encode_texts([data], "", left_out)[0] if ids is None else ids
 
     def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
         """Encode texts as lists, or with a kind as one array: what encode_texts() of the encoder in Python returns."""

@@ -10,8 +10,9 @@ Uses: errors, expressions.
 from __future__ import annotations
 
 import itertools
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from unicodedata import combining, normalize
 
@@ -141,28 +142,66 @@ def words_of_step(text: str, step: str, end: float) -> list[str]:
 
 
 class Normalizer:
-    """A normal form for text between special tokens."""
+    """Prepares text for an encoder, or a table of words, that knows only special tokens and the steps of a pattern.
 
-    def __init__(self, form: Any, special_tokens: tuple[str, ...]) -> None:
-        self.form = form
-        self.finder = bpe.special_token_finder(special_tokens)
+    The text between special tokens gets a normal form. The docstring of Tokenizer explains normalized, lstrip, rstrip.
+
+    overlap    whether special tokens found in normalized text overlap others: then one search for all of them could
+               find others than two searches
+    """
+
+    def __init__(self, form: Any, special_tokens: Sequence[str], normalized: Sequence[str] = (),
+                 lstrip: Sequence[str] = (), rstrip: Sequence[str] = (), overlap: bool = False) -> None:
+        self.form, self.overlap = form, overlap
+        found_later = set(normalized)
+        first = tuple(token for token in special_tokens if token not in found_later)
+        later = tuple(token for token in special_tokens if token in found_later)
+        self.find_first, self.find_later = bpe.special_token_finder(first), bpe.special_token_finder(later)
+        self.find_all = bpe.special_token_finder(tuple(special_tokens))
+        self.lstrip, self.rstrip = set(lstrip), set(rstrip)
+        stripping = [re.escape(token.encode("utf-8")) for token in self.lstrip | self.rstrip]
+        # one expression, since there may be 100 tokens; None without any, so that no text is searched
+        self.stripping = re.compile(b"|".join(stripping)) if stripping else None
 
     def normalized(self, utf8: bytes) -> bytes | None:
-        """Normalize text in UTF-8; return None if other special tokens would be found in the result.
+        """Prepare text in UTF-8; return None if other special tokens would be found in the result.
 
-        Most text is in the normal form already; then each part of it is, too.
+        Most text is in the normal form already. Then each part of it is, too, and it is returned as it is.
         """
-        if utf8.isascii():
+        needs_pieces = self.overlap or bool(self.stripping and self.stripping.search(utf8))
+        if not needs_pieces and utf8.isascii():
             return utf8
         text = utf8.decode("utf-8")
-        result = normalize_text(self.form, text)
-        if result == text:
+        normal = None if needs_pieces else normalize_text(self.form, text)
+        if normal == text:
             return utf8
-        pieces = self.finder.split(text)
-        pieces[::2] = [result] if len(pieces) == 1 else [normalize_text(self.form, piece) for piece in pieces[::2]]
-        result = "".join(pieces)  # at odd indexes, there are special tokens
+        pieces = self.pieces_of(text, normal)
+        result = "".join(pieces)
         # NFKC makes the token <end> of "＜end＞", and of "<end>™" a token <end>TM, if there is one
-        return result.encode("utf-8") if self.finder.split(result) == pieces else None
+        return result.encode("utf-8") if self.find_all.split(result) == pieces else None
+
+    def pieces_of(self, text: str, normal: str | None = None) -> list[str]:
+        """Return prepared text, a special token, prepared text, and so on.
+
+        `normal`, the whole text in the normal form, is used if there is no special token in `text`.
+        """
+        pieces = self.split(text, self.find_first)
+        if normal is not None and len(pieces) == 1:
+            return self.split(normal, self.find_later)
+        parts = [self.split(normalize_text(self.form, piece), self.find_later) for piece in pieces[::2]]
+        for number, token in enumerate(pieces[1::2]):
+            parts[number].append(token)
+        return list(itertools.chain.from_iterable(parts))
+
+    def split(self, text: str, finder: re.Pattern[str]) -> list[str]:
+        """Split text at special tokens, and remove the whitespace that they remove."""
+        pieces = finder.split(text)
+        for number in range(1, len(pieces), 2):
+            if pieces[number] in self.lstrip:
+                pieces[number - 1] = pieces[number - 1].rstrip(WHITESPACE)
+            if pieces[number] in self.rstrip:
+                pieces[number + 1] = pieces[number + 1].lstrip(WHITESPACE)
+        return pieces
 
 
 # Characters that are marks in a normal form, or become only marks, and long runs of them. Of the 256 characters of

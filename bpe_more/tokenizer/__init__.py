@@ -6,7 +6,7 @@ changes       more tokens from new text, other names for special tokens, fewer t
 
 Gives: Tokenizer, which is public.
 Uses: choices, corpus.arrays, corpus.reading, corpus.slicing, errors, formats.gpt2, formats.huggingface,
-formats.kinds, formats.saving, patterns.steps, changes, encoders, vocabulary, training, workers.
+formats.kinds, formats.saving, patterns.steps, changes, encoders, vocabulary, training.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ import contextlib
 import functools
 import itertools
 import os
-import warnings
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import bpe
-from bpe_more import choices, training, workers
+from bpe_more import choices, training
 from bpe_more.corpus import arrays, reading, slicing
 from bpe_more.errors import warn
 from bpe_more.formats import gpt2, huggingface, kinds, saving
 from bpe_more.formats.gpt2 import MergeIds
 from bpe_more.patterns import steps
-from bpe_more.patterns.steps import SpecialTokens, steps_of
+from bpe_more.patterns.steps import SpecialTokens
 from bpe_more.tokenizer import changes, encoders
 from bpe_more.tokenizer.vocabulary import Vocabulary, ids_of, without_second_ids
 
@@ -168,16 +167,18 @@ class Tokenizer(Vocabulary):
         with gpt2.paused_collector():
             note = saving.save_model(*model, folder, self.settings(), roles)
         if note:
-            warnings.warn(f"{os.fspath(folder)}: {note}", stacklevel=2)
+            warn(f"{os.fspath(folder)}: {note}")
 
     @property
     def encoder(self) -> Any:
-        """The encoder of this model, in C, or in Python if C can't be used for it; made when it is first used."""
+        """The encoder of this model: in C, or in Python if C can't be used for it."""
         if self._made_encoder is None:
-            engine = choices.scanning_engine(self.options)  # None: not wanted, not built, or can't scan the pattern
-            in_c = engine.encoder(self) if engine and not self._needs_preparing else None  # None: too many tokens
-            self._made_encoder = in_c or self.python_encoder(self.options.engine)
+            self._made_encoder = encoders.new_encoder(self, "auto")
         return self._made_encoder
+
+    def encoder_for(self, engine_name: bpe.EngineName) -> Any:
+        """Return `encoder`, or for the name "python" a new one in Python."""
+        return encoders.new_encoder(self, "python") if engine_name == "python" else self.encoder
 
     def encode_ordinary(self, text: str) -> list[int]:
         """Encode untrusted text, in which special tokens are plain text."""
@@ -190,39 +191,14 @@ class Tokenizer(Vocabulary):
             self._made_ordinary = self.with_only(())
         return self._made_ordinary  # type: ignore[no-any-return]
 
-    @property
-    def _needs_preparing(self) -> bool:
-        """Whether text is normalized, or loses whitespace beside special tokens, before it is encoded."""
-        return bool(steps_of(self.pattern)[0] or self.lstrip or self.rstrip)
-
-    def python_encoder(self, engine: bpe.EngineName = "python") -> encoders.Encoder:
-        """Return an encoder in Python. One that prepares text may pass it on to C, if `engine` allows that."""
-        return encoders.PreparingEncoder(self, engine) if self._needs_preparing else encoders.Encoder(self)
-
     def encode(self, text: str) -> list[int]:
         """Encode text. A long one is encoded in parts, on all cores, if C is built.
 
         Raises ValueError for a lone surrogate, or a byte without a token.
         """
         if not isinstance(text, str):
-            slicing.to_utf8(text)  # raises the error
-        if len(text) >= arrays.LONG_TEXT and self.encoder.most_threads > 1 and workers.count_cores() > 1:
-            with contextlib.suppress(ValueError):  # encode() below raises it, with its place in the text
-                return self._encode_parts(text)
-        return self.encoder.encode_utf8(text.encode("utf-8"))  # type: ignore[no-any-return]
-
-    def _encode_parts(self, text: str) -> list[int]:
-        """Encode a long text in parts, in threads."""
-        encoder = self.encoder
-
-        def encode_part(part: tuple[int, int]) -> tuple[int, bytes]:
-            start, end = part
-            ids, _ = encoder.encode_texts([text[start:end].encode("utf-8")], "u4")
-            return end, ids
-
-        parts = arrays.parts_of_text(text, self.pattern, self.options.special_tokens)
-        with contextlib.closing(workers.in_order(encode_part, parts, workers.MOST_WORKERS)) as results:
-            return encoder.list_of(results, len(text))  # type: ignore[no-any-return]
+            raise TypeError(f"text must be a str, not {type(text).__name__}")
+        return self.encoder.encode(text)  # type: ignore[no-any-return]
 
     def encode_batch(self, texts: Iterable[str], workers: int | None = None,
                      errors: choices.Errors = "strict") -> list[list[int]]:
@@ -233,14 +209,11 @@ class Tokenizer(Vocabulary):
         if isinstance(texts, list) and len(texts) == 1 and workers is None and errors == "strict":
             with contextlib.suppress(ValueError, TypeError):  # raised below, with the number of the text
                 return [self.encode(texts[0])]
-        corpus = self.corpus_of(None, texts, workers=workers, errors=errors)
         # The garbage collector would look through all lists again and again, which takes half of the
         # time. It stays off until `pause` is freed.
         pause = self.encoder.pause_collector()
         try:
-            results = corpus.results(self._encode_texts(errors), in_threads=True, slice_bytes=reading.BATCH_BYTES,
-                                     most_workers=self.encoder.most_threads)
-            with contextlib.closing(results):
+            with contextlib.closing(self._encode_slices(texts, workers, errors, reading.BATCH_BYTES)) as results:
                 return list(itertools.chain.from_iterable(lists for _, lists in results))
         finally:
             del pause
@@ -253,22 +226,20 @@ class Tokenizer(Vocabulary):
         vocabulary fits, else uint32; offsets is one of uint64, with len(texts) + 1 numbers.
         numpy.asarray(ids), or torch.frombuffer(ids, dtype=torch.uint16), makes no copy.
         """
-        id_bytes = self.id_bytes
-        encode_texts = functools.partial(self._encode_texts(errors), kind=f"u{id_bytes}")
-        ids, offsets = bytearray(), array("Q", [0])
-        corpus = self.corpus_of(None, texts, workers=workers, errors=errors)
-        results = corpus.results(encode_texts, in_threads=True, slice_bytes=slicing.SLICE_BYTES,
-                                 most_workers=self.encoder.most_threads)
-        with contextlib.closing(results):
+        ids, offsets, kind = bytearray(), array("Q", [0]), f"u{self.id_bytes}"
+        with contextlib.closing(self._encode_slices(texts, workers, errors, slicing.SLICE_BYTES, kind)) as results:
             for _, (more_ids, ends) in results:
                 ids += more_ids
                 offsets.extend(map(offsets[-1].__add__, ends))
-        return memoryview(ids).cast("H" if id_bytes == 2 else "I"), memoryview(offsets)
+        return memoryview(ids).cast("H" if self.id_bytes == 2 else "I"), memoryview(offsets)
 
-    def _encode_texts(self, errors: choices.Errors) -> Any:
-        """Return the function of the encoder that encodes texts, and leaves bytes without a token out if asked."""
-        encode_texts = self.encoder.encode_texts
-        return functools.partial(encode_texts, left_out=[0]) if errors == "replace" else encode_texts
+    def _encode_slices(self, texts: Iterable[str], workers: int | None, errors: choices.Errors, slice_bytes: int,
+                       kind: str = "") -> Any:
+        """Return an iterator of (slice, its texts as encode_texts() encodes them), which the caller closes."""
+        corpus = self.corpus_of(None, texts, workers=workers, errors=errors)
+        left_out = [0] if errors == "replace" else None  # the count isn't used
+        encode_texts = functools.partial(self.encoder.encode_texts, kind=kind, left_out=left_out)
+        return corpus.results(encode_texts, True, slice_bytes=slice_bytes, most_workers=self.encoder.most_threads)
 
     def encode_iterable(self, iterable: Iterable[str], errors: choices.Errors = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
@@ -281,7 +252,7 @@ class Tokenizer(Vocabulary):
         blocks = (b"".join(part.texts) for part in reading.slices_of_texts(strings, 1 << 10, "strict"))
         pieces = slicing.cut_stream(blocks, options.pattern, options.special_tokens, 1 << 10, slicing.WINDOW_BYTES)
         left_out = [0] if errors == "replace" else None
-        return itertools.chain.from_iterable(encoders.encode_one(self.encoder, piece, left_out) for piece in pieces)
+        return itertools.chain.from_iterable(self.encoder.encode_utf8(piece, left_out) for piece in pieces)
 
     # These are functions of changes.py, whose first argument is the tokenizer.
     rename_special_tokens = changes.rename_special_tokens
@@ -312,12 +283,11 @@ class Tokenizer(Vocabulary):
                 **given: Any) -> reading.Corpus:
         """Return a corpus of files or texts with this tokenizer's options; `given` are options that replace them."""
         options = self.options
-        arrays.border_ids(self, begin, end)  # called for its errors
-        if begin is not None or end is not None:
+        if begin is not None or end is not None:  # special tokens in documents are plain text
             as_text = SpecialTokens(options.special_tokens)
             as_text.are_text = True
             options = options._replace(special_tokens=as_text)
-        # encode_batch(["a short text"]) would take much longer if its options were checked again
+        # a batch of two short texts would take a third longer if the options were checked again
         if any(getattr(options, name) != value for name, value in given.items()):
             options = options._replace(**given).checked()
         return reading.Corpus(paths, texts, options, begin, end)

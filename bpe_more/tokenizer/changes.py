@@ -1,9 +1,9 @@
 """Changing a tokenizer: more tokens from new text, other names for special tokens, a smaller vocabulary.
 
-The first four functions below are methods of Tokenizer. docs/extend.md proves that encode() of an extended model gives
-each word the tokens that it had when learning ended.
+docs/extend.md proves that encode() of an extended model gives each word the tokens that it had when learning ended.
 
-Gives: extend(), rename_special_tokens(), prune(), sources(); encode_words() and learn_more() for the command line.
+Gives: extend(), rename_special_tokens(), prune() and sources(), which are methods of Tokenizer; their steps
+encode_words(), learn_more() and with_merges(), for the command line.
 Uses: choices, corpus.counting, corpus.reading, errors, formats.gpt2, formats.supported, formats.transformers,
 patterns.steps, encoders, vocabulary, training.
 """
@@ -36,7 +36,7 @@ Model = TypeVar("Model", bound=Vocabulary)  # Tokenizer, or a class made of it
 
 
 class EncodedWords(NamedTuple):
-    """Words in the tokens of a tokenizer; extend() goes on learning from these, prune() counts them."""
+    """Words in the tokens of a tokenizer: extend() continues learning from these, and prune() counts them."""
 
     tokens: list[bytes]  # to learn from: all 256 bytes, then the other tokens of the vocabulary, sorted as bytes
     ids: array[int]  # the words, one after another, as indexes into `tokens`, not ids of the tokenizer
@@ -53,9 +53,8 @@ class EncodedWords(NamedTuple):
 
 def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> EncodedWords:
     """Encode the words of a table without splitting them again. The table can't be used afterwards."""
-    engine = choices.engine_for(options)
-    in_c = engine and not engine.only_learns  # bpe_fast.c alone only learns
-    if in_c:
+    engine = engine_of_words(options)
+    if engine:
         blob, lengths, counts = engine.arrays(table, options.min_word_count)
         view = engine.ffi.buffer(blob)
         words = [view[end - n : end] for end, n in zip(itertools.accumulate(lengths), lengths)]
@@ -63,22 +62,16 @@ def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> Encode
         words = [word for word, count in table.items() if count >= options.min_word_count]
         lengths, counts = list(map(len, words)), list(map(table.__getitem__, words))
     tokens = [*bpe.BYTES, *sorted(token for token in tokenizer.ids if len(token) > 1)]
-    numbers = {token: number for number, token in enumerate(tokens) if token in tokenizer.ids}
-    old: Any = types.SimpleNamespace(  # the attributes of a tokenizer that encoders use
-        # A word alone is not always one word of the model's own pattern, which may look at what follows.
-        pattern=r"[\s\S]+", ids=numbers, vocab=dict(enumerate(tokens)), special_ids={},
-        merge_ids=MergeIds.of(tokenizer.merges, numbers),
-        ignoring_merges={token: numbers[token] for token in tokenizer.ignoring_merges},
-    )  # fmt: skip
-    encoder = engine.encoder(old) if in_c else None
-    in_python = functools.cache(lambda: encoders.Encoder(old))  # made when it is first needed
+    numbered = with_numbers(tokenizer, tokens)
+    in_c = engine.encoder(numbered) if engine else None
+    in_python = functools.cache(lambda: encoders.Encoder(numbered))  # made when it is first needed
     left_out: Any = [0] if options.errors == "replace" else None
     ids, n_ids = array("I"), array("Q")
     for start in range(0, len(words), 10_000):
         batch = words[start : start + 10_000]
         with contextlib.suppress(UnicodeDecodeError):  # a word is part of a character: Python does the batch
-            if encoder:
-                data, ends = encoder.encode_texts(batch, "u4", left_out)
+            if in_c:
+                data, ends = in_c.encode_texts(batch, "u4", left_out)
                 ids.frombytes(data)
                 n_ids.extend(map(operator.sub, ends, itertools.chain([0], ends)))
                 continue
@@ -89,14 +82,31 @@ def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> Encode
     if left_out and left_out[0]:
         left = array("Q", (sum(len(tokens[number]) for number in word) for word in encoded.words()))
         n_left_out = sum((n - n_left) * count for n, n_left, count in zip(lengths, left, counts))
-        encoded = encoded._replace(lengths=engine.in_memory(left) if in_c else left, n_left_out=n_left_out)
+        encoded = encoded._replace(lengths=engine.in_memory(left) if engine else left, n_left_out=n_left_out)
     return encoded
+
+
+def engine_of_words(options: choices.Options) -> Any:
+    """Return the C engine, or None if it isn't wanted, or is bpe_fast.c alone, which has no tables of words."""
+    engine = choices.engine_for(options)
+    return engine if engine and not engine.only_learns else None
+
+
+def with_numbers(tokenizer: Any, tokens: Iterable[bytes]) -> Any:
+    """Return what encoders use of a tokenizer, without special tokens; the ids are indexes of `tokens`."""
+    numbers = {token: number for number, token in enumerate(tokens) if token in tokenizer.ids}
+    return types.SimpleNamespace(
+        # A word alone is not always one word of the model's own pattern, which may look at what follows.
+        pattern=r"[\s\S]+", ids=numbers, vocab=dict(enumerate(tokens)), special_ids={},
+        merge_ids=MergeIds.of(tokenizer.merges, numbers),
+        ignoring_merges={token: numbers[token] for token in tokenizer.ignoring_merges},
+    )  # fmt: skip
 
 
 def learn_more(words: EncodedWords, n_tokens: int, options: choices.Options) -> Iterator[bpe.Learned]:
     """Yield up to n_tokens merges with their counts, best first."""
-    engine = choices.engine_for(options)
-    if engine and not engine.only_learns:
+    engine = engine_of_words(options)
+    if engine:
         merges = engine.extend(*words[:5], n_tokens, options.min_frequency)
     else:
         in_characters = ("".join(map(chr, word)) for word in words.words())
@@ -208,18 +218,22 @@ def prune(tokenizer: Model, vocab_size: int | None = None, input_path: bpe.Paths
     go. Single bytes and special tokens stay, and so does any token that a remaining merge uses. So a word that is
     encoded without the removed tokens is encoded as before.
     """
-    n, most = vocab_size, len(tokenizer)
     options = tokenizer.options._replace(errors=errors).checked()
     has_text = input_path is not None or texts is not None
-    require(n is not None or has_text, "prune needs vocab_size, or text of which all tokens stay")
-    require(n is None or (bpe.is_integer(n) and n > 0), "vocab_size must be a positive integer, not {!r}", n)
-    require(n is None or n <= most, "vocab_size must be at most {:,}, the size of this vocabulary", most)
     stay = {*tokenizer.special_ids.values(), *map(tokenizer.ids.get, bpe.BYTES)}
     ids = {token: token_id for token, token_id in tokenizer.ids.items() if token_id not in stay}
-    least = most - len(ids)
-    require(n is None or n >= least, "vocab_size must be at least {:,}: other tokens stay", least)
+    n_gone = None  # as many as the text never uses
+    if vocab_size is None:
+        require(has_text, "prune needs vocab_size, or text of which all tokens stay")
+    else:
+        most, least = len(tokenizer), len(tokenizer) - len(ids)
+        is_valid = bpe.is_integer(vocab_size) and vocab_size > 0
+        require(is_valid, "vocab_size must be a positive integer, not {!r}", vocab_size)
+        require(vocab_size <= most, "vocab_size must be at most {:,}, the size of this vocabulary", most)
+        require(vocab_size >= least, "vocab_size must be at least {:,}: other tokens stay", least)
+        n_gone = most - vocab_size
     counts = token_counts(tokenizer, reading.Corpus(input_path, texts, options)) if has_text else collections.Counter()
-    return without_tokens(tokenizer, least_used(tokenizer, ids, counts, None if n is None else most - n))
+    return without_tokens(tokenizer, least_used(tokenizer, ids, counts, n_gone))
 
 
 def least_used(tokenizer: Vocabulary, ids: Mapping[bytes, int], counts: collections.Counter[bytes],

@@ -2,9 +2,9 @@
 
 The encoder in C, in the folder engine, has the same methods.
 
-Gives: Encoder; PreparingEncoder for normal forms, and for special tokens that remove whitespace; encode_one(), which
-takes any encoder.
-Uses: formats.supported, patterns.steps.
+Gives: new_encoder(), which chooses one; Encoder; PreparingEncoder for normal forms, and for special tokens that remove
+whitespace.
+Uses: choices, corpus.slicing, formats.supported, patterns.steps.
 """
 
 from __future__ import annotations
@@ -12,15 +12,40 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import re
+import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import bpe
+from bpe_more import choices
+from bpe_more.corpus import slicing
 from bpe_more.formats import supported
 from bpe_more.patterns import steps
-from bpe_more.patterns.steps import WHITESPACE, normalize_text, steps_of
+from bpe_more.patterns.steps import Normalizer, steps_of
+
+
+def new_encoder(tokenizer: Any, engine_name: bpe.EngineName) -> Any:
+    """Return an encoder for a tokenizer: in C if the name allows that, and C can be used for it; else in Python."""
+    if steps_of(tokenizer.pattern)[0] or tokenizer.lstrip or tokenizer.rstrip:
+        return PreparingEncoder(tokenizer, engine_name)  # in Python; its `inner` may be in C
+    engine = choices.scanning_engine(tokenizer.options._replace(engine=engine_name))  # None if C can't be used
+    encoder = engine.encoder(tokenizer) if engine else None  # None: too many tokens
+    if encoder is None:
+        return Encoder(tokenizer)
+    encoder.last_cut = last_cut_for(tokenizer)
+    return encoder
+
+
+def last_cut_for(tokenizer: Any) -> Callable[[str], int]:
+    """Return a function that says where a window of a long text can be cut, so that no word changes; 0 for nowhere."""
+    pattern, special_tokens = tokenizer.pattern, tokenizer.options.special_tokens
+
+    def last_cut(window: str) -> int:
+        utf8 = window.encode("utf-8")
+        return len(utf8[: slicing.last_cut(utf8, pattern, special_tokens)].decode("utf-8"))
+
+    return last_cut
 
 
 class Encoder:
@@ -28,6 +53,7 @@ class Encoder:
 
     in_c = False  # read by encode_files() and the command line's summary
     most_threads = 1  # more would only fight for Python's lock
+    long_text = math.inf  # no text is encoded in parts
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
@@ -39,7 +65,11 @@ class Encoder:
         self.special_ids = tokenizer.special_ids
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.tokenizer,)  # for worker processes, without the cache
+        return new_encoder, (self.tokenizer, "python")  # for worker processes, without the cache
+
+    def encode(self, text: str) -> list[int]:
+        """Encode text. Raises ValueError for a lone surrogate, or a byte without a token."""
+        return self.encode_utf8(text.encode("utf-8"))
 
     def encode_utf8(self, utf8: bytes, left_out: list[int] | None = None) -> list[int]:
         """Encode text in UTF-8; encode_texts() explains left_out. Raises UnicodeDecodeError if it is invalid."""
@@ -99,105 +129,55 @@ class Encoder:
         """Do nothing. The encoder in C pauses the garbage collector until the result is freed."""
 
 
-def encode_one(encoder: Any, utf8: bytes, left_out: list[int] | None) -> list[int]:
-    """Encode one text with an encoder in C or in Python; in C, only encode_texts() has left_out."""
-    if left_out is None:
-        return encoder.encode_utf8(utf8)  # type: ignore[no-any-return]
-    return encoder.encode_texts([utf8], left_out=left_out)[0]  # type: ignore[no-any-return]
-
-
 class PreparingEncoder(Encoder):
-    """Prepare text: normalize it, and remove whitespace beside special tokens. `inner` encodes the result."""
+    """Normalize text, and remove whitespace beside special tokens; `inner` encodes the result.
 
-    def __init__(self, tokenizer: Any, engine: bpe.EngineName) -> None:
+    Of Encoder, it uses only encode_texts(), for texts that have to be encoded in pieces.
+    """
+
+    def __init__(self, tokenizer: Any, engine_name: bpe.EngineName) -> None:
         self.tokenizer = tokenizer
         self.special_ids = tokenizer.special_ids
-        self.engine = engine
-        self.form, self.steps = steps_of(tokenizer.pattern)
-        # Some special tokens are found before text is normalized, others after it.
-        normalized = set(tokenizer.normalized)
-        before = tuple(text for text in tokenizer.special_tokens if text not in normalized)
-        after = tuple(text for text in tokenizer.special_tokens if text in normalized)
-        self.find_before, self.find_after = bpe.special_token_finder(before), bpe.special_token_finder(after)
-        self.find_all = bpe.special_token_finder(tokenizer.special_tokens)  # what `inner` searches for
-        # If any overlap, one search for all could find others than these two searches.
-        self.overlap = any(supported.overlapping(after, before))
-        self.lstrip, self.rstrip = set(tokenizer.lstrip), set(tokenizer.rstrip)
-        stripping = [re.escape(token.encode("utf-8")) for token in self.lstrip | self.rstrip]
-        # one expression, since there may be 100 tokens; None without any, so that no text is searched
-        self.stripping = re.compile(b"|".join(stripping)) if stripping else None
+        self.engine_name = engine_name
+        form, self.steps = steps_of(tokenizer.pattern)
+        normalized = tokenizer.normalized
+        others = set(tokenizer.special_tokens).difference(normalized)
+        overlap = any(supported.overlapping(normalized, others))
+        whitespace = tokenizer.lstrip, tokenizer.rstrip
+        self.normalizer = Normalizer(form, tokenizer.special_tokens, normalized, *whitespace, overlap)
         self.inner = self.encoder_with(tokenizer.special_tokens)
         self.in_c, self.most_threads = self.inner.in_c, self.inner.most_threads
-        self.ordinary: Any = None  # the same encoder without special tokens; rarely needed
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.tokenizer, self.engine)  # for worker processes, without the cache of `inner`
+        self.ordinary: Any = None  # the same as `inner` without special tokens; rarely needed
 
     def encoder_with(self, special_tokens: Sequence[str]) -> Any:
         """Return an encoder of prepared text that knows these special tokens."""
-        whole: Any = self.tokenizer
-        tokenizer = whole.with_only(special_tokens, self.steps)
-        tokenizer.options = tokenizer.options._replace(engine=self.engine)
-        return tokenizer.encoder
+        return new_encoder(self.tokenizer.with_only(special_tokens, self.steps), self.engine_name)
 
-    def pieces_of(self, text: str, normal: str | None = None) -> list[str]:
-        """Return prepared text, a special token, prepared text, and so on; `normal` is the whole text, normalized.
-
-        It is used if no token that is searched for before normalizing is in the text.
-        """
-        pieces = self.split(text, self.find_before)
-        if normal is not None and len(pieces) == 1:
-            return self.split(normal, self.find_after)
-        parts = [self.split(normalize_text(self.form, piece), self.find_after) for piece in pieces[::2]]
-        for number, token in enumerate(pieces[1::2]):
-            parts[number].append(token)
-        return list(itertools.chain.from_iterable(parts))
-
-    def split(self, text: str, finder: re.Pattern[str]) -> list[str]:
-        """Split text at special tokens, and remove the whitespace that they remove."""
-        pieces = finder.split(text)
-        for number in range(1, len(pieces), 2):
-            if pieces[number] in self.lstrip:
-                pieces[number - 1] = pieces[number - 1].rstrip(WHITESPACE)
-            if pieces[number] in self.rstrip:
-                pieces[number + 1] = pieces[number + 1].lstrip(WHITESPACE)
-        return pieces
-
-    def prepared(self, utf8: bytes) -> bytes | None:
-        """Prepare text; return None if `inner` would find other special tokens in the result.
-
-        Most text is in the normal form already. Then so is each part of it, and it is returned as it is.
-        """
-        needs_pieces = self.overlap or bool(self.stripping and self.stripping.search(utf8))
-        if not needs_pieces and utf8.isascii():
-            return utf8
-        text = utf8.decode("utf-8")
-        normal = None if needs_pieces else normalize_text(self.form, text)
-        if normal == text:
-            return utf8
-        pieces = self.pieces_of(text, normal)
-        result = "".join(pieces)
-        # NFKC makes the token <end> of "＜end＞", and of "<end>™" a token <end>TM, if there is one
-        return result.encode("utf-8") if self.find_all.split(result) == pieces else None
+    def encode(self, text: str) -> list[int]:
+        """Encode text; if `inner` is in C, the parts of a long one in threads."""
+        if len(text) >= self.inner.long_text:
+            with contextlib.suppress(ValueError):  # raised below, with its place in the text
+                return self.inner.encode_parts(text, last_cut_for(self.tokenizer), self.encode_texts)  # type: ignore[no-any-return]
+        return self.encode_utf8(text.encode("utf-8"))
 
     def encode_utf8(self, utf8: bytes, left_out: list[int] | None = None) -> list[int]:
         """Do the same as the method of Encoder."""
-        text = self.prepared(utf8)
-        if text is not None:
-            return encode_one(self.inner, text, left_out)
+        prepared = self.normalizer.normalized(utf8)
+        if prepared is not None:
+            return self.inner.encode_utf8(prepared, left_out)  # type: ignore[no-any-return]
         self.ordinary = self.ordinary or self.encoder_with(())
         ids: list[int] = []
-        for number, piece in enumerate(self.pieces_of(utf8.decode("utf-8"))):
-            if number % 2:
+        for number, piece in enumerate(self.normalizer.pieces_of(utf8.decode("utf-8"))):
+            if number % 2:  # a special token
                 ids.append(self.special_ids[piece])
             else:
-                ids += encode_one(self.ordinary, piece.encode("utf-8"), left_out)
+                ids += self.ordinary.encode_utf8(piece.encode("utf-8"), left_out)
         return ids
 
     def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
         """Do the same as the method of Encoder, in one call of `inner` if possible."""
         with contextlib.suppress(UnicodeDecodeError):  # the method of Encoder raises it, with the number of its text
-            prepared = list(map(self.prepared, texts))
+            prepared = list(map(self.normalizer.normalized, texts))
             if None not in prepared:
                 return self.inner.encode_texts(prepared, kind, left_out)
         return super().encode_texts(texts, kind, left_out)
@@ -205,7 +185,3 @@ class PreparingEncoder(Encoder):
     def pause_collector(self) -> Any:
         """Pause the garbage collector if `inner` does."""
         return self.inner.pause_collector()
-
-    def list_of(self, arrays: Iterable[tuple[int, bytes]], length: int) -> list[int]:
-        """Return one list of the ids in arrays, as `inner` does."""
-        return self.inner.list_of(arrays, length)  # type: ignore[no-any-return]

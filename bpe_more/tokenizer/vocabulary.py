@@ -13,7 +13,7 @@ import contextlib
 import functools
 import itertools
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import bpe
@@ -27,12 +27,7 @@ Merges = Iterable[bpe.Pair] | MergeIds
 
 
 def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
-    """Do the same as bpe.ids_of(), but faster: it checks all tokens at once, and calls bpe.ids_of() for the errors."""
-    has_types = set(map(type, vocab)) == {int} and set(map(type, vocab.values())) == {bytes}
-    if has_types and min(vocab) >= 0 and max(vocab) <= bpe.MAX_ID:
-        ids = dict(zip(vocab.values(), vocab))
-        if len(ids) == len(vocab):
-            return ids
+    """Return {token: id}, as bpe.ids_of() does. The error for a vocab.json in memory names the function for files."""
     try:
         return bpe.ids_of(vocab)
     except ValueError as error:
@@ -41,29 +36,26 @@ def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
 
 
 def without_second_ids(vocab: Mapping[int, bytes], special_tokens: Sequence[str],
-                       unreachable: Iterable[int]) -> tuple[Mapping[int, bytes], dict[str, int]]:
-    """Return a vocabulary in which no two tokens have the same bytes, and {special token: second id}.
+                       unreachable: Collection[int]) -> tuple[Mapping[int, bytes], dict[str, int]]:
+    """Return a vocabulary without second ids and without unreachable tokens, and {special token: second id}.
 
-    A second id is that of a special token with the bytes of an earlier token. It is removed, and so are the ids of
-    unreachable tokens. If any is removed, special tokens that have no id get theirs here, after the greatest id:
-    set_vocabulary() would not know the greatest one if it is among those removed.
+    A second id is that of a special token with the bytes of an earlier token.
     """
-    unreachable = set(unreachable)
     if not unreachable and (not special_tokens or len(set(vocab.values())) == len(vocab)):
         return vocab, {}
     texts = {special.encode("utf-8"): special for special in special_tokens}
-    seen: set[bytes] = set()
+    first: dict[int, bytes] = {}
     second_ids: dict[str, int] = {}
+    seen: set[bytes] = set()
     for token_id, token in vocab.items():
         if token_id in unreachable:
             continue
-        if token in seen and token in texts:
-            second_ids.setdefault(texts[token], token_id)  # ids_of() refuses a third one
+        if token in seen and token in texts and texts[token] not in second_ids:
+            second_ids[texts[token]] = token_id
+        else:
+            first[token_id] = token  # also a third id, which ids_of() refuses
         seen.add(token)
-    free_ids = itertools.count(max(vocab) + 1)
-    more = {next(free_ids): token for token in texts if token not in seen}
-    hidden = unreachable.union(second_ids.values())
-    return {token_id: token for token_id, token in vocab.items() if token_id not in hidden} | more, second_ids
+    return first, second_ids
 
 
 class Vocabulary:
@@ -78,31 +70,69 @@ class Vocabulary:
         self.kept, self.normalized = steps.check_special_tokens(kept), steps.check_special_tokens(normalized)
         self.lstrip, self.rstrip = steps.check_special_tokens(lstrip), steps.check_special_tokens(rstrip)
         self.rest = dict(rest or {})
-        self.shared = dict(shared or {})
+        self.shared = {token_id: special for token_id, special in (shared or {}).items() if token_id in vocab}
         self._ignore_merges = ignore_merges or isinstance(merges, IgnoredMerges)
-        specials = steps.check_special_tokens(special_tokens)
-        shared_specials = set(self.shared.values())
-        own = [special for special in specials if special not in shared_specials] if shared else specials
-        vocab, second_ids = without_second_ids(vocab, own, self.unreachable)
-        found = merges.as_ids(vocab) if isinstance(merges, IgnoredMerges) else merges
-        with_one_id = [special for special in own if special not in second_ids] if second_ids else own
-        self._ids: dict[bytes, int]
-        self._vocab: dict[int, bytes]
+        specials = SpecialTokens(steps.check_special_tokens(special_tokens))
+        specials.normalized, specials.lstrip, specials.rstrip = self.normalized, self.lstrip, self.rstrip
+        self.options = choices.Options(specials, pattern).checked()
+        self._ids: dict[bytes, int]  # of tokens by their bytes: the first id, and none of unreachable tokens
+        self._vocab: dict[int, bytes]  # all tokens
         self._special_ids: dict[str, int]
-        self.options: choices.Options
-        # First with each token once. Second ids, shared and unreachable tokens are added below.
-        self.set_vocabulary(vocab, found, with_one_id, pattern)
-        if second_ids or shared:
-            self._special_ids |= second_ids | {special: token_id for token_id, special in self.shared.items()}
-            self._special_ids = {special: self._special_ids[special] for special in specials}
-            self._vocab |= {token_id: special.encode("utf-8") for special, token_id in second_ids.items()}
-        self._vocab |= {token_id: name.encode("utf-8") for token_id, name in self.unreachable.items()}
-        with_flags = SpecialTokens(specials)
-        with_flags.normalized, with_flags.lstrip, with_flags.rstrip = self.normalized, self.lstrip, self.rstrip
-        self.options = self.options._replace(special_tokens=with_flags)
+        self.set_ids(vocab)
+        self.merge_ids = self.find_merge_ids(merges.as_ids(vocab) if isinstance(merges, IgnoredMerges) else merges)
+        self.check_made_tokens()
         self.ignoring_merges = self.whole_words() if self._ignore_merges else {}
+        # Made when they are first needed. (Not with cached_property: until Python 3.12 it has a lock, and a process
+        # forked while another thread holds it waits forever.)
+        self._made_encoder: Any = None
+        self._made_ordinary: Any = None
         if not self._ignore_merges and not isinstance(merges, (tuple, MergeIds)):
             self.warn_of_unreachable_tokens()
+
+    def set_ids(self, vocab: Mapping[int, bytes]) -> None:
+        """Find the ids of all tokens. Special tokens that have none get the ids after the greatest one."""
+        shared_ids = {special: token_id for token_id, special in self.shared.items()}
+        others = [special for special in self.special_tokens if special not in shared_ids]
+        first, second_ids = without_second_ids(vocab, others, self.unreachable)
+        self._ids = ids_of(first)
+        self._vocab = {token_id: token for token, token_id in self._ids.items()}
+        self._vocab |= {token_id: special.encode("utf-8") for special, token_id in second_ids.items()}
+        self._vocab |= {token_id: name.encode("utf-8") for token_id, name in self.unreachable.items()}
+        given_ids = shared_ids | second_ids
+        free_ids = itertools.count(max(self._vocab, default=-1) + 1)
+        self._special_ids = {}
+        for special in self.special_tokens:
+            token = special.encode("utf-8")
+            if special not in given_ids and token not in self._ids:
+                new_id = next(free_ids)
+                require(new_id <= bpe.MAX_ID, "no id is left for {!r}: the greatest id is {}", special, bpe.MAX_ID)
+                self._ids[token] = new_id
+                self._vocab[new_id] = token
+            self._special_ids[special] = given_ids[special] if special in given_ids else self._ids[token]
+
+    def find_merge_ids(self, merges: Merges) -> MergeIds:
+        """Return merges as ids. Raises ValueError for unknown tokens and repeated merges."""
+        if isinstance(merges, MergeIds):
+            return merges
+        pairs = [(left, right) for left, right in merges]
+        try:
+            merge_ids = MergeIds.of(pairs, self._ids)
+        except KeyError as error:
+            raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
+        if len(set(pairs)) < len(pairs):
+            seen: set[bpe.Pair] = set()
+            for number, pair in enumerate(pairs):
+                require(pair not in seen, "merge {} (from 0), {}, repeats an earlier one", number, pair)
+                seen.add(pair)
+        return merge_ids
+
+    def check_made_tokens(self) -> None:
+        """Refuse merges that make special tokens, unless these are shared."""
+        _, _, new_ids = self.merge_ids.columns()
+        made = set(self._special_ids.values()).intersection(new_ids).difference(self.shared)
+        wrong = [special for special, token_id in self._special_ids.items() if token_id in made]
+        way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
+        require(not wrong, f"merges make {bpe.plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
 
     def whole_words(self) -> dict[bytes, int]:
         """Return the words that stay whole with ignore_merges, and their ids: all tokens but the special ones.
@@ -116,48 +146,6 @@ class Vocabulary:
             if self._ids.get(self._vocab[token_id]) == token_id:
                 del words[self._vocab[token_id]]
         return words
-
-    def set_vocabulary(self, vocab: Mapping[int, bytes], merges: Merges, special_tokens: bpe.Strings,
-                       pattern: Any) -> None:
-        """Give special tokens ids, find the ids of merges, and check that all these fit together."""
-        self.options = choices.Options(special_tokens, pattern).checked()
-        ids = ids_of(vocab)
-        free_ids = itertools.count(max(ids.values(), default=-1) + 1)
-        self._special_ids = {}
-        for special in self.special_tokens:
-            token = special.encode("utf-8")
-            if token not in ids:
-                ids[token] = next(free_ids)
-                require(ids[token] <= bpe.MAX_ID, "no id is left for {!r}: the greatest id is {}", special, bpe.MAX_ID)
-            self._special_ids[special] = ids[token]
-        self._ids = ids
-        self._vocab = {token_id: token for token, token_id in ids.items()}
-        self.merge_ids = self.find_merge_ids(merges)
-        _, _, new_ids = self.merge_ids.columns()
-        made = set(self._special_ids.values()).intersection(new_ids)
-        wrong = [special for special, token_id in self._special_ids.items() if token_id in made]
-        way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
-        require(not wrong, f"merges make {bpe.plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
-        # Made when they are first needed. (Not with cached_property: until Python 3.12 it has a lock, and a process
-        # forked while another thread holds it waits forever.)
-        self._made_encoder: Any = None
-        self._made_ordinary: Any = None
-
-    def find_merge_ids(self, merges: Merges) -> MergeIds:
-        """Return merges as ids. Raises ValueError for unknown tokens and repeated merges."""
-        if isinstance(merges, MergeIds):
-            return merges
-        pairs = [(left, right) for left, right in merges]
-        try:
-            merge_ids = MergeIds.of(pairs, self._ids)
-        except KeyError as error:
-            raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
-        if len(set(merge_ids)) < len(merge_ids):
-            seen: set[bpe.Pair] = set()
-            for number, pair in enumerate(pairs):
-                require(pair not in seen, "merge {} (from 0), {}, repeats an earlier one", number, pair)
-                seen.add(pair)
-        return merge_ids
 
     # The parts of a tokenizer are read-only.
 

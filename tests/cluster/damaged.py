@@ -95,7 +95,7 @@ def check(cases: Iterable[int], seed: int) -> dict[str, int]:
                 path.write_text(text, encoding="utf-8")
             expected = training.train_bpe(paths, 290, [END], engine="python", workers=1)[1]
             tokenizer = Tokenizer.train(paths, 290, [END])
-            ids = [list(tokenizer.python_encoder().encode_utf8(text.encode())) for text in TEXTS]
+            ids = [list(tokenizer.encoder_for("python").encode(text)) for text in TEXTS]
             options: dict[str, Any] = {"buckets": 2, "task_bytes": 1}
 
             def train() -> None:

@@ -151,8 +151,8 @@ def test_each_link_leads_to_a_file_and_a_heading(page):
 
 # steps of encode and encode_batch, which a reader of bpe.py meets
 NOT_FOR_USERS = {"encode_in_python", "encode_slice", "encode_texts", "encode_word", "encoder", "find_merge_ids",
-                 "merge_ids", "set_vocabulary",
-                 "corpus_of", "id_bytes", "python_encoder", "settings", "warn_of_unreachable_tokens", "whole_words", "with_only"}
+                 "merge_ids", "set_ids", "check_made_tokens",
+                 "corpus_of", "encoder_for", "id_bytes", "settings", "warn_of_unreachable_tokens", "whole_words", "with_only"}
 
 
 @pytest.mark.parametrize("name", ["README.md", "README.zh.md", "docs/design.md"])

@@ -20,7 +20,8 @@ sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(Path(__file__).reso
 import concurrent.futures.thread  # noqa: F401  # Ctrl-C within an import may leave Python's own lock taken
 
 from bpe_more import choices, training, workers
-from bpe_more.corpus import arrays, reading
+from bpe_more.corpus import reading
+from bpe_more.engine import encoder as encoder_in_c
 from bpe_more.tokenizer import Tokenizer, encoders
 
 HERE = Path(__file__).resolve().parents[2]
@@ -116,7 +117,8 @@ def main() -> None:
     interrupt_training(n // 100, 20e-3)
     reading.SLICE_BYTES_IN_C = 300  # so that two threads count
     interrupt_training(n // 3, 5e-3)
-    arrays.LONG_TEXT, arrays.PART_OF_TEXT, arrays.WINDOW_OF_TEXT = 20_000, 3_000, 200  # so that threads share a text
+    encoder_in_c.LONG_TEXT = 20_000  # so that threads share a text
+    encoder_in_c.PART_OF_TEXT, encoder_in_c.WINDOW_OF_TEXT = 3_000, 200
     workers.count_cores = lambda: 2  # type: ignore[assignment]
     interrupt_encoding(n // 10, 3e-3)
     print(f"{time.monotonic() - start:.0f} s")

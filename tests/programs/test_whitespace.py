@@ -6,9 +6,10 @@ import random
 import pytest
 
 import bpe
-from bpe_more.corpus import arrays, reading, slicing
+from bpe_more.corpus import reading, slicing
+from bpe_more.engine import encoder as encoder_in_c
 from bpe_more.patterns.steps import WHITESPACE
-from bpe_more.tokenizer import Tokenizer
+from bpe_more.tokenizer import Tokenizer, encoders
 from foreign import BYTE_LEVEL, OWN_PATTERN, foreign, split_at
 from shared import MANY, ids_in_file, read_ids, same_everywhere
 
@@ -49,7 +50,7 @@ def test_random_models_and_cuts_give_the_ids_of_the_package(tmp_path, monkeypatc
     texts.append("".join(rng.choice(rng.choice(parts)) for _ in range(2000)))
     ours, _, expected = same_everywhere(path, texts, tmp_path / "saved")
     in_python = Tokenizer.load(path)
-    in_python._made_encoder = in_python.python_encoder()
+    in_python._made_encoder = in_python.encoder_for("python")
     for same in (ours.with_special_tokens(["<new>"]), in_python):
         assert [same.encode(text) for text in texts] == same.encode_batch(texts) == expected
     ids, offsets = ours.encode_arrays(texts)
@@ -57,11 +58,11 @@ def test_random_models_and_cuts_give_the_ids_of_the_package(tmp_path, monkeypatc
 
     text, whole = texts[-1], expected[-1]
     for module, name, value in [(slicing, "WINDOW_BYTES", rng.choice([60, 300])), (slicing, "SLICE_BYTES", 200), (reading, "SLICE_BYTES_IN_C", 200),
-                                (arrays, "PART_OF_TEXT", 50), (arrays, "WINDOW_OF_TEXT", rng.choice([60, 400]))]:  # fmt: skip
+                                (encoder_in_c, "PART_OF_TEXT", 50), (encoder_in_c, "WINDOW_OF_TEXT", rng.choice([60, 400]))]:  # fmt: skip
         monkeypatch.setattr(module, name, value)
     size = rng.randint(1, 40)
     assert list(ours.encode_iterable(text[at : at + size] for at in range(0, len(text), size))) == whole
-    cuts = arrays.parts_of_text(text, ours.pattern, ours.options.special_tokens)
+    cuts = encoder_in_c.parts_of(text, encoders.last_cut_for(ours))
     assert [token_id for start, end in cuts for token_id in ours.encode(text[start:end])] == whole
     for engine in ("auto", "python"):
         assert ids_in_file(ours, text, tmp_path, engine=engine) == whole

@@ -26,6 +26,7 @@ import regex
 import bpe
 from bpe_more import training, workers
 from bpe_more.corpus import arrays, reading
+from bpe_more.engine import encoder as encoder_in_c
 from bpe_more.formats import saving
 from bpe_more.formats.gpt2 import IgnoredMerges, MergeIds
 from bpe_more.formats.tiktoken import read_tiktoken
@@ -118,6 +119,13 @@ def test_integers_of_numpy_are_numbers(tmp_path):
     assert tokenizer.decode(numpy.array(ids)) == text
     tokenizer.save(tmp_path)
     assert Tokenizer.load(tmp_path).encode(text) == ids
+
+
+def test_an_id_that_the_vocabulary_lacks_is_not_shared():
+    """A special token with the id 999 crashed C, which has numbers up to the greatest id of the vocabulary."""
+    tokenizer = Tokenizer(dict(enumerate(bpe.BYTES)), [], ["<s>"], shared={999: "<s>"})
+    assert tokenizer.special_ids == {"<s>": 256} and tokenizer.shared == {}
+    assert tokenizer.encode_batch(["a<s>", "<s>"]) == [[97, 256], [256]]
 
 
 class OwnTokenizer(Tokenizer):
@@ -553,9 +561,9 @@ def test_arrays_of_a_batch_are_the_lists_of_it():
 
 
 def with_small_parts(monkeypatch):
-    monkeypatch.setattr(arrays, "LONG_TEXT", 200)
-    monkeypatch.setattr(arrays, "PART_OF_TEXT", 60)
-    monkeypatch.setattr(arrays, "WINDOW_OF_TEXT", 50)
+    monkeypatch.setattr(encoder_in_c, "LONG_TEXT", 200)  # for encoders that are made from now on
+    monkeypatch.setattr(encoder_in_c, "PART_OF_TEXT", 60)
+    monkeypatch.setattr(encoder_in_c, "WINDOW_OF_TEXT", 50)
     monkeypatch.setattr(workers, "count_cores", lambda: 2)
 
 
@@ -571,10 +579,11 @@ def test_the_parts_of_a_long_text_have_its_ids(monkeypatch, pattern, special_tok
     texts += ["a" * 2000, "a a" * 400, f"{PART[:1500]}{'x' * 1000}{PART[-1500:]}"]
     whole = tokenizer.encode_batch(texts)
     with_small_parts(monkeypatch)
+    tokenizer._made_encoder = None
     for _ in range(2):  # the second time, the words are known
         assert list(map(tokenizer.encode, texts)) == whole
     for text in texts:
-        parts = list(arrays.parts_of_text(text, tokenizer.pattern, tokenizer.special_tokens))
+        parts = list(encoder_in_c.parts_of(text, encoders.last_cut_for(tokenizer)))
         assert [0, *(end for _, end in parts)] == [*(start for start, _ in parts), len(text)]
         n_parts += len(parts)
     assert n_parts > (50 if pattern != CUSTOM else len(texts))

@@ -36,7 +36,7 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     what is not supported, KeyError for what is missing.
     """
     if data.startswith(b"minbpe v1"):
-        return kinds.read_minbpe(data.decode("utf-8")), {}
+        return tiktoken.read_minbpe(data.decode("utf-8")), {}
     content = json.loads(data)
     if "config" in content and "vocab" in content:
         return tiktoken.read_tekken(content), {}

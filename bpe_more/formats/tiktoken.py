@@ -1,9 +1,9 @@
-"""Models that are ranks: a .tiktoken file, ranks in memory, or Mistral's tekken.json.
+"""Models that are ranks: a .tiktoken file, ranks in memory, or Mistral's tekken.json. And minbpe's .model.
 
-A token's rank is its id. Such a file has no list of merges: any two tokens that join to a token can be merged, in the
-order of the ids of the new tokens.
+A token's rank is its id. Ranks come without merges: any two tokens that join to a token can be merged, in the order
+of the ids of the new tokens.
 
-Gives: read_tiktoken(), which is public; read_tekken(), which returns the arguments of Tokenizer.
+Gives: read_tiktoken(), which is public; read_tekken() and read_minbpe(), which return the arguments of Tokenizer.
 Uses: choices, errors, gpt2, kinds, patterns.steps.
 """
 
@@ -21,7 +21,7 @@ from bpe_more import choices
 from bpe_more.errors import all_delayed, is_integer, require
 from bpe_more.formats import gpt2, kinds
 from bpe_more.formats.gpt2 import IgnoredMerges, MergeIds
-from bpe_more.patterns.steps import differs_in_oniguruma
+from bpe_more.patterns.steps import ONLY_MATCHES, differs_in_oniguruma
 
 # The first special tokens of a tekken.json that doesn't list them
 TEKKEN = [
@@ -137,3 +137,20 @@ def read_tekken(content: Mapping[str, Any]) -> tuple[Any, ...]:
     vocab, merges = read_tiktoken([(binascii.a2b_base64(each["token_bytes"]), each["rank"] + n) for each in used])
     vocab |= {token_id: text.encode("utf-8") for text, token_id in special_ids.items()}
     return vocab, merges, tuple(special_ids), expression
+
+
+def read_minbpe(text: str) -> tuple[Any, ...]:
+    """Return the arguments of Tokenizer for a .model of minbpe: a pattern, special tokens, and merges of ids."""
+    _, expression, n, *lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
+    unclear = re.search(r"\[[^]]*(\[|--|&&|~~|\|\|)", expression)  # V0 and V1 of regex differ in sets; minbpe has V0
+    require(not unclear, "regex reads the pattern in two ways: {!r:.99}", expression)
+    specials = dict(line.rsplit(" ", 1) for line in lines[: int(n)])
+    vocab = {byte: bytes([byte]) for byte in range(256)}
+    merges = []
+    for new_id, line in enumerate(lines[int(n) :], 256):
+        left, right = (vocab[int(part)] for part in line.split())
+        merges.append((left, right))
+        vocab[new_id] = left + right
+    vocab |= {int(token_id): special.encode("utf-8") for special, token_id in specials.items()}
+    # As in minbpe: without a pattern, a whole text is one word; with one, text outside its matches is dropped.
+    return vocab, tuple(merges), tuple(specials), ONLY_MATCHES + (expression or r"[\s\S]+")

@@ -48,7 +48,7 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     merges: Any = list(model.pop("merges", []))
     vocab = model.pop("vocab", {})
     pattern, spelled, border = read_steps(content, is_ours=data.startswith(OUR_BEGINNING))
-    special_ids, settings = read_entries(content, vocab, pattern, spelled, kind)
+    special_ids, settings = read_entries(content, vocab, pattern, spelled)
     if border:  # drop merges across a border, which are never applied
         merges = [pair for pair in gpt2.pairs_of(merges) if not re.search(border, f"{pair[0][-1:]}{pair[1][:1]}")]
     by_id, found = read_tokens(vocab, merges, special_ids, settings)
@@ -58,64 +58,38 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return arguments, {name: value for name, value in settings.items() if value}
 
 
-def read_entries(content: dict[str, Any], vocab: Mapping[str, int], pattern: Pattern, spelled: Mapping[str, Any],
-                 kind: str) -> tuple[dict[str, int], dict[str, Any]]:
+def read_entries(content: dict[str, Any], vocab: Mapping[str, int], pattern: Pattern,
+                 spelled: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the ids of special tokens, and the settings; check all entries.
 
     content    the file, whose "vocab" has been removed and is passed as `vocab`
     spelled    the entries that read_steps() returns: normalizer and pre_tokenizer as save() would write them
-    kind       the beginning of an error (see kind_of)
     """
     model, added = content["model"], content.get("added_tokens") or []
     if len({token["content"] for token in added}) < len(added):  # keep one of those that are equal in every entry
         added = [*{json.dumps(token, sort_keys=True): token for token in added}.values()]
-    reasons = unknown_bytes(model, vocab, kind)
     specials = tuple(token["content"] for token in added)
-    try:
-        specials = steps.check_special_tokens(specials)
-    except ValueError as error:  # such as "\n", of one byte; there may be more reasons
-        reasons.append(f"{error!s:.200}")
     special_ids = saving.ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
     kept = tuple(token["content"] for token in added if not token.get("special"))
-    rest = unused_entries(content)
+    rest = {name: content[name] for name in UNUSED if content.get(name)}
     settings: dict[str, Any] = {"kept": kept, "rest": rest, "ignore_merges": model.get("ignore_merges") is True}
     settings |= {flag: tuple(token["content"] for token in added if token.get(flag)) for flag in supported.FLAGS}
 
     expected = saving.tokenizer_json({}, [], special_ids, pattern, settings)
     decoder = content.get("decoder") or expected["decoder"]  # a file without a decoder gives the same ids
-    entries = {**spelled, "decoder": decoder, "added_tokens": added}
-    reasons += supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0])
-    reasons += supported.unsupported_templates(content)
-    deep = [name for name in rest if supported.is_deep(rest[name])]
-    reasons += [f"{name} is nested more than {supported.MOST_LEVELS} levels deep" for name in deep]
-    supported.check_supported(content, entries, expected, reasons, kind)
+    unknown = [character for character in bpe.CHARACTERS if character not in vocab] if model.get("unk_token") else []
+    # Only bytes without a token would become unk_token, and fuse_unk joins several of it.
+    of_model = {**model, "unk_token": None, "fuse_unk": unknown and model.get("fuse_unk")}
+    entries = {**spelled, "decoder": decoder, "added_tokens": added, "model": of_model}
+    reasons = [
+        *supported.unsupported_bytes(content, unknown),
+        *supported.unsupported_special_tokens(specials),
+        *supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0]),
+        *supported.unsupported_templates(content),
+        *supported.unsupported_rest(rest),
+    ]
+    supported.check_supported(content, entries, expected, reasons)
     return special_ids, settings
-
-
-def unknown_bytes(model: dict[str, Any], vocab: Mapping[str, int], kind: str) -> list[str]:
-    """Remove unk_token and fuse_unk from a model that doesn't use them; return a reason if it does.
-
-    Only bytes without a token would become unk_token.
-    """
-    unknown = [character for character in bpe.CHARACTERS if character not in vocab]
-    reasons = []
-    if (unk_token := model.pop("unk_token", None)) and unknown and not kind:
-        text = f'model.unk_token = {json.dumps(unk_token):.60} is for bytes without a token ({len(unknown)}, such as '
-        text += f'{bpe.to_token(unknown[0])!r}): set it to null, so that encode() refuses them, or add them to "vocab"'
-        reasons.append(text)
-    if not unknown or not unk_token:
-        model.pop("fuse_unk", None)  # it only joins several unk_token
-    return reasons
-
-
-def unused_entries(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries that encode() ignores, and save() writes back."""
-    rest = {name: content[name] for name in UNUSED if content.get(name)}
-    for name, value in rest.items():
-        written = bpe.to_json(value)  # save() can't encode half of a surrogate pair, and other programs can't read it
-        half = re.search("[\ud800-\udfff]", written)
-        require(not half, "{} has half of a surrogate pair: {!r:.60}", name, half and written[half.start() :])
-    return rest
 
 
 def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, int],

@@ -103,7 +103,7 @@ def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
         return MergeIds()
 
 
-class MergeIds(Sequence[tuple[int, int, int]]):
+class MergeIds:
     """Merges as ids, (left, right, new) for each, in the order of ranks. Tokenizer takes these or pairs of tokens.
 
     They are in one array, since the garbage collector would look through tuples: `numbers` has the three ids of
@@ -111,7 +111,7 @@ class MergeIds(Sequence[tuple[int, int, int]]):
     """
 
     def __init__(self, numbers: Iterable[int] = ()) -> None:
-        self.numbers = numbers if isinstance(numbers, array) else array("I", numbers)
+        self.numbers = array("I", numbers)
 
     @classmethod
     def of(cls, pairs: Iterable[bpe.Pair], ids: Mapping[bytes, int]) -> MergeIds:
@@ -125,10 +125,6 @@ class MergeIds(Sequence[tuple[int, int, int]]):
     def __len__(self) -> int:
         return len(self.numbers) // 3
 
-    def __getitem__(self, rank: Any) -> Any:
-        start = 3 * range(len(self))[rank]  # an IndexError for a rank too high; -1 is the last merge
-        return tuple(self.numbers[start : start + 3])
-
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
         numbers = iter(self.numbers)
         return zip(numbers, numbers, numbers)
@@ -137,16 +133,13 @@ class MergeIds(Sequence[tuple[int, int, int]]):
 class IgnoredMerges(list[bpe.Pair]):
     """Merges of a model with ignore_merges: a word that is a token stays whole, whatever the merges would do."""
 
-    # From read_tiktoken(), which knows the ids: the vocabulary, the merges, and these as ids.
-    as_read: tuple[Mapping[int, bytes], list[bpe.Pair], MergeIds] | None = None
+    # from read_tiktoken(), which knows the ids: the vocabulary, the merges, and these as ids
+    as_read: tuple[Mapping[int, bytes], list[bpe.Pair], MergeIds] = {}, [], MergeIds()
 
     def as_ids(self, vocab: Mapping[int, bytes]) -> MergeIds | IgnoredMerges:
         """Return these merges as ids if the caller has changed neither them nor the vocabulary, else themselves."""
-        if self.as_read is not None:
-            vocab_then, merges_then, merge_ids = self.as_read
-            if merges_then == self and vocab_then == vocab:
-                return merge_ids
-        return self
+        vocab_then, merges_then, merge_ids = self.as_read
+        return merge_ids if merges_then == self and vocab_then == vocab else self
 
 
 def merges_as_bytes(pairs: Sequence[Sequence[str]], tokens: Mapping[str, bytes]) -> list[bpe.Pair]:

@@ -82,7 +82,11 @@ def tokens_at_once(names: Collection[str]) -> list[bytes]:
 
 def pairs_of(merges: Iterable[Any]) -> list[Any]:
     """Return merges as pairs of names. Older versions of tokenizers write "t h" for ["t", "h"]."""
-    return [pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in merges]
+    pairs = [pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in merges]
+    for number, pair in enumerate(pairs):
+        if len(pair) != 2:  # faster than a call of require() for each pair
+            raise ValueError(f"merge {number} (from 0) must be two tokens, not {pair!r:.99}")
+    return pairs
 
 
 def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
@@ -148,9 +152,6 @@ def merges_as_bytes(pairs: Sequence[Sequence[str]], tokens: Mapping[str, bytes])
         return [(tokens[left], tokens[right]) for left, right in pairs]
     except KeyError as error:
         raise ValueError(f"a merge uses {error!s:.99}, which is not in the vocabulary") from None
-    except ValueError:
-        wrong = next((number, pair) for number, pair in enumerate(pairs) if len(pair) != 2)
-        raise ValueError("merge {} (from 0) must be two tokens, not {!r:.99}".format(*wrong)) from None
 
 
 def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[str]]:

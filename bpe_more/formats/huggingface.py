@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import regex
@@ -104,12 +104,14 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
     unclear = {}
     if other_character("".join(names)):
         unclear = {vocab[name]: name for name in names if other_character(name)}
-    in_merges = {name for pair in gpt2.pairs_of(merges) for name in (*pair, "".join(pair))} if unclear else set()
+    # find_merges() joins a pair with a space, so it could misread names with spaces, which are among the unclear ones
+    found: Any = MergeIds() if unclear else gpt2.find_merges(vocab, merges)
+    pairs = [] if found else gpt2.pairs_of(merges)
+    in_merges = {name for pair in pairs for name in (*pair, "".join(pair))} if unclear else ()
     settings["unreachable"] = {token_id: name for token_id, name in unclear.items() if name not in in_merges}
 
-    # find_merges() joins a pair with a space, so it could misread names with spaces, which are among the unclear ones
-    found: Any = () if unclear else gpt2.find_merges(vocab, merges)
-    settings["shared"] = shared_tokens(vocab, found or gpt2.pairs_of(merges), special_ids, settings["ignore_merges"])
+    numbers = found.numbers or [vocab.get(name, -1) for left, right in pairs for name in (left, right, left + right)]
+    settings["shared"] = shared_tokens(vocab, numbers, special_ids, settings["ignore_merges"])
     own_ids = {text: token_id for text, token_id in special_ids.items() if token_id not in settings["shared"]}
     for text in own_ids:
         vocab.pop(text, None)
@@ -119,30 +121,25 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
     require(len(by_id) == len(vocab) + len(own_ids), "two tokens have the same id")
     if not found:
         token_of = dict(zip(vocab, tokens)) | {text: text.encode("utf-8") for text in own_ids}
-        found = tuple(gpt2.merges_as_bytes(gpt2.pairs_of(merges), token_of))
+        found = tuple(gpt2.merges_as_bytes(pairs, token_of))
     return by_id, found
 
 
-def shared_tokens(vocab: Mapping[str, int], merges: Any, specials: Iterable[str], ignore_merges: Any) -> dict[int, str]:
+def shared_tokens(vocab: Mapping[str, int], numbers: Sequence[int], specials: Iterable[str],
+                  ignore_merges: Any) -> dict[int, str]:
     """Return {id: special token} of special tokens that other programs also find in text, since their names mean bytes.
 
-    merges are MergeIds, or pairs of names.
+    numbers are the ids of merges, as in MergeIds.
     """
     named = {vocab[text]: text for text in specials if text in vocab}
-    if not named:
-        return {}
     # such as "é": as a part of a merge, this name means the byte E9
     by_printable_name = {token_id for token_id, text in named.items() if bpe.to_token(text) != text.encode("utf-8")}
-    if isinstance(merges, MergeIds):  # filtered, since a set of all takes longer
-        _, _, new_ids = merges.columns()
-        found: set[Any] = set(filter(named.__contains__, new_ids))
-        if by_printable_name:
-            found |= set(filter(by_printable_name.__contains__, merges.numbers))
-    else:
-        found = {vocab.get("".join(pair)) for pair in merges}
-        found |= by_printable_name.intersection(vocab.get(name, -1) for pair in merges for name in pair)
-    words = (token_id for token_id, text in named.items() if saving.is_also_bytes(text, ignore_merges))
-    return {token_id: named[token_id] for token_id in found.union(words) if token_id in named}
+    shared = {token_id for token_id, text in named.items() if saving.is_also_bytes(text, ignore_merges)}
+    if named:  # filtered, since a set of all takes longer
+        shared |= set(filter(named.__contains__, numbers[2::3]))
+    if by_printable_name:
+        shared |= set(filter(by_printable_name.__contains__, numbers))
+    return {token_id: named[token_id] for token_id in shared}
 
 
 def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[str, Any], str]:

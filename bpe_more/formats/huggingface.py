@@ -78,9 +78,9 @@ def read_entries(content: dict[str, Any], vocab: Mapping[str, int], pattern: Pat
     expected = saving.tokenizer_json({}, [], special_ids, pattern, settings)
     decoder = content.get("decoder") or expected["decoder"]  # a file without a decoder gives the same ids
     unknown = [character for character in bpe.CHARACTERS if character not in vocab] if model.get("unk_token") else []
-    # Only bytes without a token would become unk_token, and fuse_unk joins several of it.
-    of_model = {**model, "unk_token": None, "fuse_unk": unknown and model.get("fuse_unk")}
-    entries = {**spelled, "decoder": decoder, "added_tokens": added, "model": of_model}
+    # Only bytes without a token would become unk_token, and fuse_unk only joins several of these.
+    model = {**model, "unk_token": None, "fuse_unk": unknown and model.get("fuse_unk")}
+    entries = {**spelled, "decoder": decoder, "added_tokens": added, "model": model}
     reasons = [
         *supported.unsupported_bytes(content, unknown),
         *supported.unsupported_special_tokens(specials),
@@ -101,16 +101,15 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
     # Other programs search with text in printable characters, so they never find a name with another one: "a b".
     other_character = re.compile(f"[^{re.escape(bpe.CHARACTERS)}]").search
     names = [name for name in vocab if name not in special_ids]
-    unclear = {}
-    if other_character("".join(names)):
-        unclear = {vocab[name]: name for name in names if other_character(name)}
-    # find_merges() joins a pair with a space, so it could misread names with spaces, which are among the unclear ones
-    found: Any = MergeIds() if unclear else gpt2.find_merges(vocab, merges)
+    odd_names = list(filter(other_character, names)) if other_character("".join(names)) else []
+    # find_merges() joins a pair with a space, so it could misread names with spaces, which are among the odd ones
+    found: Any = MergeIds() if odd_names else gpt2.find_merges(vocab, merges)
     pairs = [] if found else gpt2.pairs_of(merges)
-    in_merges = {name for pair in pairs for name in (*pair, "".join(pair))} if unclear else ()
-    settings["unreachable"] = {token_id: name for token_id, name in unclear.items() if name not in in_merges}
+    in_pairs = [name for left, right in pairs for name in (left, right, left + right)]
+    used = set(in_pairs) if odd_names else ()
+    settings["unreachable"] = {vocab[name]: name for name in odd_names if name not in used}
 
-    numbers = found.numbers or [vocab.get(name, -1) for left, right in pairs for name in (left, right, left + right)]
+    numbers = found.numbers or [vocab.get(name, -1) for name in in_pairs]
     settings["shared"] = shared_tokens(vocab, numbers, special_ids, settings["ignore_merges"])
     own_ids = {text: token_id for text, token_id in special_ids.items() if token_id not in settings["shared"]}
     for text in own_ids:

@@ -148,10 +148,9 @@ def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Any], special_ids: Ma
 def split_step(step: str) -> dict[str, Any]:
     """Return a step of a pattern as tokenizer.json has it."""
     expression = bpe.PUBLISHED_GPT2 if step == "gpt2" else bpe.PATTERNS.get(step, step.removeprefix(ONLY_MATCHES))
-    pattern = {"Regex": expression}
     invert = step.startswith(ONLY_MATCHES)
     behavior = "Removed" if invert else "Isolated"
-    return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert}
+    return {"type": "Split", "pattern": {"Regex": expression}, "behavior": behavior, "invert": invert}
 
 
 def check_special_names(special_tokens: Iterable[str]) -> None:

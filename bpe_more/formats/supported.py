@@ -124,33 +124,32 @@ def overlapping(tokens: Sequence[str], others: Iterable[str]) -> Iterator[str]:
     of some of the others; state 0 is the empty prefix.
     """
     following: dict[tuple[int, str], int] = {}  # (state, next character) -> state
-    shorter = [0]  # by state: its longest proper suffix that is a state (the failure link)
-    complete = {0: False}  # by state: whether one of the others is its suffix
+    lengths = [0]  # by state: of its prefix
+    complete = set()  # the states that end with one of the others
+    for other in others if tokens else ():
+        state = 0
+        for character in other:
+            if (state, character) not in following:
+                following[state, character] = len(lengths)
+                lengths.append(lengths[state] + 1)
+            state = following[state, character]
+        complete.add(state)
+    shorter = [0] * len(lengths)  # by state: its longest proper suffix that is a state (the failure link)
 
     def after(state: int, character: str) -> int:
         while state and (state, character) not in following:
             state = shorter[state]
         return following.get((state, character), 0)
 
-    left = [(other, 0) for other in others if tokens]
-    for place in itertools.count():  # the shortest states first
-        left = [(other, state) for other, state in left if place < len(other)]
-        if not left:
-            break
-        for number, (other, state) in enumerate(left):
-            new = following.get((state, other[place]))
-            if new is None:
-                new = len(shorter)
-                shorter.append(after(shorter[state], other[place]) if state else 0)
-                following[state, other[place]] = new
-                complete[new] = complete[shorter[new]]
-            complete[new] |= place + 1 == len(other)
-            left[number] = other, new
+    for (state, character), new in sorted(following.items(), key=lambda item: lengths[item[1]]):  # the shortest first
+        shorter[new] = after(shorter[state], character) if state else 0
+        if shorter[new] in complete:
+            complete.add(new)
     for token in tokens:
         state, found = 0, False
         for character in token:
             state = after(state, character)
-            found |= complete[state]
+            found |= state in complete
         if found or state:
             yield token
 

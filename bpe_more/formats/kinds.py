@@ -22,8 +22,8 @@ from bpe_more.formats import transformers
 def kind_of(content: Mapping[str, Any]) -> str:
     """Return the beginning of an error that says what a tokenizer.json is, or "" if it is byte-level BPE."""
     model_type = str(content["model"].get("type", "BPE"))
-    kinds = {"Unigram": "SentencePiece model", "WordPiece": "WordPiece model", "WordLevel": "model of whole words"}
-    kind = kinds.get(model_type, "")
+    others = {"Unigram": "SentencePiece model", "WordPiece": "WordPiece model", "WordLevel": "model of whole words"}
+    kind = others.get(model_type, "")
     steps = json.dumps([content.get(name) for name in ("normalizer", "pre_tokenizer", "decoder")], ensure_ascii=False)
     if model_type == "BPE" and "ByteLevel" not in steps:
         is_sentencepiece = content["model"].get("byte_fallback") or "Metaspace" in steps or "▁" in steps
@@ -116,12 +116,13 @@ def looks_like(path: bpe.FilePath) -> str:
 
 def pairs_of_ids(text: str) -> str:
     """Return PAIRS_OF_IDS if merges are written as ids: 116 104, or (116, 104), or [[116, 104], ...; else ""."""
-    # If 116 were a token of three digits, another merge would make it.
-    ids = re.match(r"(?:#version.*\n)?[\s\[(]*([0-9]+)[\s,]+([0-9]+)\b", text)
-    made = set(map("".join, re.findall(r"([0-9]+)[^\S\n,]*,? ([0-9]+)", text))) if ids else set()
-    if not ids or all(len(token) == 1 or token in made for token in ids.groups()):
+    first = re.match(r"(?:#version.*\n)?[\s\[(]*([0-9]+)[\s,]+([0-9]+)\b", text)
+    if not first:
         return ""
-    return PAIRS_OF_IDS
+    # If 116 were a token of three digits, another merge would make it.
+    made = set(map("".join, re.findall(r"([0-9]+)[^\S\n,]*,? ([0-9]+)", text)))
+    are_tokens = all(len(token) == 1 or token in made for token in first.groups())
+    return "" if are_tokens else PAIRS_OF_IDS
 
 
 RANKS = "{name} has ranks of tiktoken: vocab, merges = read_tiktoken(path)"

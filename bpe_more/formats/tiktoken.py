@@ -18,7 +18,7 @@ from typing import Any
 
 import bpe
 from bpe_more import choices
-from bpe_more.errors import all_delayed, is_integer, require
+from bpe_more.errors import is_integer, require
 from bpe_more.formats import gpt2, kinds
 from bpe_more.formats.gpt2 import IgnoredMerges, MergeIds
 from bpe_more.patterns.steps import ONLY_MATCHES, differs_in_oniguruma
@@ -61,17 +61,15 @@ def splits_of(vocab: Mapping[int, bytes]) -> Sequence[int]:
     engine, _ = choices.find_engine()
     if engine and not engine.only_learns and max(vocab) <= bpe.MAX_ID:  # bpe_fast.c alone only learns
         return engine.find_splits(vocab)  # type: ignore[no-any-return]
-    with all_delayed():  # signals wait while a module is imported, here only, since most runs don't need it
-        import bisect
-
-    # A token is split only where the left part has the length of another token: one of 300 KB has 300,000 places.
-    lengths, id_of = sorted({len(token) for token in vocab.values() if token}), dict(zip(vocab.values(), vocab)).get
-    splits = [
-        (rank, left, right)
-        for rank, token in vocab.items()
-        for end in lengths[: bisect.bisect_left(lengths, len(token))]
-        if (left := id_of(token[:end])) is not None and (right := id_of(token[end:])) is not None
-    ]
+    id_of = dict(zip(vocab.values(), vocab)).get
+    lengths = sorted({len(token) for token in vocab.values() if token})
+    splits = []
+    for rank, token in vocab.items():
+        for end in lengths:  # not at each place: one token of 300 KB has 300,000
+            if end >= len(token):
+                break
+            if (left := id_of(token[:end])) is not None and (right := id_of(token[end:])) is not None:
+                splits.append((rank, left, right))
     return [number for rank, left, right in sorted(splits) for number in (left, right, rank)]
 
 

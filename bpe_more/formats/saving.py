@@ -63,7 +63,10 @@ def save_model(vocab: Mapping[int, bytes], merges: MergeIds, special_ids: Mappin
 
 def printable(vocab: Mapping[int, bytes], merges: MergeIds,
               special_ids: Mapping[str, int]) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Return {name: id} for the names of tokens in files, and the merges as pairs of names."""
+    """Return {name: id} for the names of tokens in files, and the merges as pairs of names.
+
+    Raises ValueError if a name would mean another token there.
+    """
     decode, characters = codecs.charmap_decode, bpe.CHARACTERS  # without a call of bpe.to_printable() for each token
     names = {token_id: decode(vocab[token_id], "strict", characters)[0] for token_id in sorted(vocab)}
     names |= {token_id: special for special, token_id in special_ids.items()}
@@ -75,7 +78,12 @@ def printable(vocab: Mapping[int, bytes], merges: MergeIds,
     # names are in the order of ids: without gaps, a list has faster lookups
     name_of: Any = [*names.values()] if max(names, default=-1) + 1 == len(names) else names
     pairs = list(zip(map(name_of.__getitem__, lefts), map(name_of.__getitem__, rights)))
-    check_names_in_merges(pairs, special_ids)
+    # Other programs look for the token that a merge makes under the joined names: "<a b>" and "x" would make "<a b>x",
+    # but the vocabulary has "<aĠb>x".
+    others = {special for special in special_ids if bpe.to_printable(special.encode("utf-8")) != special}
+    text = "can't be saved: the merge {} uses a special token, so it is never applied: leave it out"
+    for pair in pairs if others else ():
+        require(others.isdisjoint(pair), text, pair)
     return ids, pairs
 
 
@@ -178,15 +186,3 @@ def is_clear_name(special: str) -> bool:
     except UnicodeDecodeError:
         return True
     return regex.search(bpe.WORD_END, text) is not None
-
-
-def check_names_in_merges(pairs: Iterable[Sequence[str]], special_tokens: Iterable[str]) -> None:
-    """Refuse merges of special tokens whose names aren't their bytes in printable characters, such as "<a b>".
-
-    Other programs look for the token that such a merge makes under the joined names: "<a b>" and "x" would make
-    "<a b>x", but the vocabulary has "<aĠb>x".
-    """
-    others = {special for special in special_tokens if bpe.to_printable(special.encode("utf-8")) != special}
-    text = "can't be saved: the merge {} uses a special token, so it is never applied: leave it out"
-    for pair in pairs if others else ():
-        require(others.isdisjoint(pair), text, tuple(pair))

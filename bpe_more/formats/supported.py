@@ -59,20 +59,22 @@ def check_supported(content: dict[str, Any], entries: dict[str, Any], expected: 
             why = f" (tokenizers gives {text!r:.60} the id {ids[text]})"
         reasons.append(f"{name:.99} = {json.dumps(value):.99}{why}")
     reasons += other_reasons
-    if not reasons:
-        return
+    if reasons:
+        raise ValueError(in_one_line(kinds.kind_of(content), reasons, len(values)))
 
-    kind = kinds.kind_of(content)
+
+def in_one_line(kind: str, reasons: list[str], n_values: int) -> str:
+    """Return the message: the kind of the file, and reasons, the first n_values of which are values of the file."""
     lengths = list(itertools.accumulate(len(reason) + 2 for reason in reasons))
     # The rest of 300 characters is for " are not supported", and "; and 12 more" if not all fit.
     most = (280 if lengths[-1] + len(kind) <= 280 else 260) - len(kind)
     shown = reasons[: max(1, sum(length <= most for length in lengths))]
-    n_values = min(len(shown), len(values))
+    n_values = min(len(shown), n_values)
     if n_values:
         shown[n_values - 1] += " is not supported" if n_values == 1 else " are not supported"
     if len(shown) < len(reasons):
         shown.append(f"and {len(reasons) - len(shown):,} more")
-    raise ValueError(kind + "; ".join(shown))
+    return kind + "; ".join(shown)
 
 
 def differences(ours: Any, theirs: Any) -> Iterator[tuple[str, Any]]:

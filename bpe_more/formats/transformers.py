@@ -50,18 +50,15 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
     still_added = {token_id: decoder[token_id] for text, token_id in in_vocab.items() if text not in special_ids}
     if still_added:
         config["added_tokens_decoder"] = still_added
-    in_config = {name: value for name, value in config.items() if is_role(name, value)}
-    files = {
-        "tokenizer_config.json": config,
-        # version 4.57 would take a dict of several tokens for one token there
-        "special_tokens_map.json": {
-            name: value for name, value in in_config.items() if name not in LISTS_OF_ROLES or isinstance(value, list)
-        },
-        "added_tokens.json": {text: token_id for text, token_id in added.items() if special_ids.get(text) == token_id},
-    }
-    in_folder = [name for name in TRANSFORMERS_FILES if os.path.exists(os.path.join(folder, name))]
-    written = {"tokenizer_config.json", *in_folder}
-    texts = {name: bpe.to_json(content) for name, content in files.items() if name in written}
+    in_map = {name: value for name, value in config.items() if is_role(name, value)}
+    for name in LISTS_OF_ROLES:
+        if isinstance(in_map.get(name), dict):  # of several tokens: version 4.57 would take it for one token there
+            del in_map[name]
+    still_numbered = {text: token_id for text, token_id in added.items() if special_ids.get(text) == token_id}
+    texts = {"tokenizer_config.json": bpe.to_json(config)}
+    for name, content in (("special_tokens_map.json", in_map), ("added_tokens.json", still_numbered)):
+        if os.path.exists(os.path.join(folder, name)):
+            texts[name] = bpe.to_json(content)
     if isinstance(template := config.get("chat_template"), str):  # in version 4, it may be a list of several
         texts["chat_template.jinja"] = template
     what = ", ".join(gone[:5]) + f" and {len(gone) - 5:,} more" * (len(gone) > 5)

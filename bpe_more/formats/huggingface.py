@@ -105,11 +105,11 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
     # find_merges() joins a pair with a space, so it could misread names with spaces, which are among the odd ones
     found: Any = MergeIds() if odd_names else gpt2.find_merges(vocab, merges)
     pairs = [] if found else gpt2.pairs_of(merges)
-    in_pairs = [name for left, right in pairs for name in (left, right, left + right)]
-    used = set(in_pairs) if odd_names else ()
-    settings["unreachable"] = {vocab[name]: name for name in odd_names if name not in used}
-
-    numbers = found.numbers or [vocab.get(name, -1) for name in in_pairs]
+    numbers: Sequence[int] = found.numbers
+    if special_ids or odd_names:  # only for these, it matters which ids the merges have
+        numbers = numbers or [vocab.get(name, -1) for left, right in pairs for name in (left, right, left + right)]
+    used = set(numbers) if odd_names else ()
+    settings["unreachable"] = {vocab[name]: name for name in odd_names if vocab[name] not in used}
     settings["shared"] = shared_tokens(vocab, numbers, special_ids, settings["ignore_merges"])
     own_ids = {text: token_id for text, token_id in special_ids.items() if token_id not in settings["shared"]}
     for text in own_ids:

@@ -7,6 +7,6 @@ huggingface     tokenizer.json, read
 supported       what a tokenizer.json may have, and what is refused
 transformers    settings, roles and chat templates
 gpt2            vocab.json and merges.txt, and merges as ids
-tiktoken        ranks: .tiktoken and tekken.json
-kinds           finds the file in a folder; says what a file is that can't be read; reads minbpe's models
+tiktoken        ranks: .tiktoken and tekken.json; minbpe's .model
+kinds           finds the file in a folder, and says what a file is that can't be read
 """

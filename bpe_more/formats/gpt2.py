@@ -59,8 +59,8 @@ def merges_of_file(text: str, names: Mapping[str, int], vocab: Mapping[int, byte
     lines = re.sub("^#version.*", "", text).split("\n")
     merges = find_merges(names, list(filter(None, lines)))
     lefts, rights, new = merges.columns()
-    # The ids can't be used if a name stands for other bytes, as a special token's does, or if a merge uses a token of
-    # several bytes that no merge makes. Then read_merges() and Tokenizer check each merge, and raise the errors.
+    # The special token "é" has the name of the byte E9, and no merge makes CLIP's "w</w>": if merges use either, the
+    # ids can't be used. Then read_merges() and Tokenizer check each merge, and raise the errors.
     token_of = vocab.__getitem__
     joined = map(operator.add, map(token_of, lefts), map(token_of, rights))
     begins_with_bytes = all(len(vocab[part]) == 1 for part in {*lefts, *rights}.difference(new))
@@ -82,7 +82,11 @@ def tokens_at_once(names: Collection[str]) -> list[bytes]:
 
 def pairs_of(merges: Iterable[Any]) -> list[Any]:
     """Return merges as pairs of names. Older versions of tokenizers write "t h" for ["t", "h"]."""
-    return [pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in merges]
+    pairs = [pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in merges]
+    for number, pair in enumerate(pairs):
+        if len(pair) != 2:  # faster than a call of require() for each pair
+            raise ValueError(f"merge {number} (from 0) must be two tokens, not {pair!r:.99}")
+    return pairs
 
 
 def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
@@ -95,7 +99,7 @@ def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
         return MergeIds()
     try:
         types = set(map(type, merges))
-        if str not in types and set(map(len, merges)) == {2}:
+        if str not in types and set(map(len, merges)) == {2}:  # not "t h", but ["t", "h"]
             merges, types = list(map(" ".join, merges)), {str}
         is_clear = types == {str} and len(set(merges)) == len(merges)
         return MergeIds(engine.find_merges(ids, merges)) if is_clear else MergeIds()
@@ -103,7 +107,7 @@ def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
         return MergeIds()
 
 
-class MergeIds(Sequence[tuple[int, int, int]]):
+class MergeIds:
     """Merges as ids, (left, right, new) for each, in the order of ranks. Tokenizer takes these or pairs of tokens.
 
     They are in one array, since the garbage collector would look through tuples: `numbers` has the three ids of
@@ -111,7 +115,7 @@ class MergeIds(Sequence[tuple[int, int, int]]):
     """
 
     def __init__(self, numbers: Iterable[int] = ()) -> None:
-        self.numbers = numbers if isinstance(numbers, array) else array("I", numbers)
+        self.numbers = array("I", numbers)
 
     @classmethod
     def of(cls, pairs: Iterable[bpe.Pair], ids: Mapping[bytes, int]) -> MergeIds:
@@ -125,10 +129,6 @@ class MergeIds(Sequence[tuple[int, int, int]]):
     def __len__(self) -> int:
         return len(self.numbers) // 3
 
-    def __getitem__(self, rank: Any) -> Any:
-        start = 3 * range(len(self))[rank]  # an IndexError for a rank too high; -1 is the last merge
-        return tuple(self.numbers[start : start + 3])
-
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
         numbers = iter(self.numbers)
         return zip(numbers, numbers, numbers)
@@ -137,16 +137,13 @@ class MergeIds(Sequence[tuple[int, int, int]]):
 class IgnoredMerges(list[bpe.Pair]):
     """Merges of a model with ignore_merges: a word that is a token stays whole, whatever the merges would do."""
 
-    # From read_tiktoken(), which knows the ids: the vocabulary, the merges, and these as ids.
-    as_read: tuple[Mapping[int, bytes], list[bpe.Pair], MergeIds] | None = None
+    # from read_tiktoken(), which knows the ids: the vocabulary, the merges, and these as ids
+    as_read: tuple[Mapping[int, bytes], list[bpe.Pair], MergeIds] = {}, [], MergeIds()
 
     def as_ids(self, vocab: Mapping[int, bytes]) -> MergeIds | IgnoredMerges:
         """Return these merges as ids if the caller has changed neither them nor the vocabulary, else themselves."""
-        if self.as_read is not None:
-            vocab_then, merges_then, merge_ids = self.as_read
-            if merges_then == self and vocab_then == vocab:
-                return merge_ids
-        return self
+        vocab_then, merges_then, merge_ids = self.as_read
+        return merge_ids if merges_then == self and vocab_then == vocab else self
 
 
 def merges_as_bytes(pairs: Sequence[Sequence[str]], tokens: Mapping[str, bytes]) -> list[bpe.Pair]:
@@ -155,9 +152,6 @@ def merges_as_bytes(pairs: Sequence[Sequence[str]], tokens: Mapping[str, bytes])
         return [(tokens[left], tokens[right]) for left, right in pairs]
     except KeyError as error:
         raise ValueError(f"a merge uses {error!s:.99}, which is not in the vocabulary") from None
-    except ValueError:
-        wrong = next((number, pair) for number, pair in enumerate(pairs) if len(pair) != 2)
-        raise ValueError("merge {} (from 0) must be two tokens, not {!r:.99}".format(*wrong)) from None
 
 
 def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[str]]:

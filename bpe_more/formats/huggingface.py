@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import regex
@@ -37,7 +37,7 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     what is not supported, KeyError for what is missing.
     """
     if data.startswith(b"minbpe v1"):
-        return kinds.read_minbpe(data.decode("utf-8")), {}
+        return tiktoken.read_minbpe(data.decode("utf-8")), {}
     content = json.loads(data)
     if "config" in content and "vocab" in content:
         return tiktoken.read_tekken(content), {}
@@ -49,7 +49,7 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     merges: Any = list(model.pop("merges", []))
     vocab = model.pop("vocab", {})
     pattern, spelled, border = read_steps(content, is_ours=data.startswith(OUR_BEGINNING))
-    special_ids, settings = read_entries(content, vocab, pattern, spelled, kind)
+    special_ids, settings = read_entries(content, vocab, pattern, spelled)
     if border:  # drop merges across a border, which are never applied
         merges = [pair for pair in gpt2.pairs_of(merges) if not re.search(border, f"{pair[0][-1:]}{pair[1][:1]}")]
     by_id, found = read_tokens(vocab, merges, special_ids, settings)
@@ -59,64 +59,38 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return arguments, {name: value for name, value in settings.items() if value}
 
 
-def read_entries(content: dict[str, Any], vocab: Mapping[str, int], pattern: Pattern, spelled: Mapping[str, Any],
-                 kind: str) -> tuple[dict[str, int], dict[str, Any]]:
+def read_entries(content: dict[str, Any], vocab: Mapping[str, int], pattern: Pattern,
+                 spelled: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
     """Return the ids of special tokens, and the settings; check all entries.
 
     content    the file, whose "vocab" has been removed and is passed as `vocab`
     spelled    the entries that read_steps() returns: normalizer and pre_tokenizer as save() would write them
-    kind       the beginning of an error (see kind_of)
     """
     model, added = content["model"], content.get("added_tokens") or []
     if len({token["content"] for token in added}) < len(added):  # keep one of those that are equal in every entry
         added = [*{json.dumps(token, sort_keys=True): token for token in added}.values()]
-    reasons = unknown_bytes(model, vocab, kind)
     specials = tuple(token["content"] for token in added)
-    try:
-        specials = steps.check_special_tokens(specials)
-    except ValueError as error:  # such as "\n", of one byte; there may be more reasons
-        reasons.append(f"{error!s:.200}")
     special_ids = saving.ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
     kept = tuple(token["content"] for token in added if not token.get("special"))
-    rest = unused_entries(content)
+    rest = {name: content[name] for name in UNUSED if content.get(name)}
     settings: dict[str, Any] = {"kept": kept, "rest": rest, "ignore_merges": model.get("ignore_merges") is True}
     settings |= {flag: tuple(token["content"] for token in added if token.get(flag)) for flag in supported.FLAGS}
 
     expected = saving.tokenizer_json({}, [], special_ids, pattern, settings)
     decoder = content.get("decoder") or expected["decoder"]  # a file without a decoder gives the same ids
-    entries = {**spelled, "decoder": decoder, "added_tokens": added}
-    reasons += supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0])
-    reasons += supported.unsupported_templates(content)
-    deep = [name for name in rest if supported.is_deep(rest[name])]
-    reasons += [f"{name} is nested more than {supported.MOST_LEVELS} levels deep" for name in deep]
-    supported.check_supported(content, entries, expected, reasons, kind)
+    unknown = [character for character in bpe.CHARACTERS if character not in vocab] if model.get("unk_token") else []
+    # Only bytes without a token would become unk_token, and fuse_unk only joins several of these.
+    model = {**model, "unk_token": None, "fuse_unk": unknown and model.get("fuse_unk")}
+    entries = {**spelled, "decoder": decoder, "added_tokens": added, "model": model}
+    reasons = [
+        *supported.unsupported_bytes(content, unknown),
+        *supported.unsupported_special_tokens(specials),
+        *supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0]),
+        *supported.unsupported_templates(content),
+        *supported.unsupported_rest(rest),
+    ]
+    supported.check_supported(content, entries, expected, reasons)
     return special_ids, settings
-
-
-def unknown_bytes(model: dict[str, Any], vocab: Mapping[str, int], kind: str) -> list[str]:
-    """Remove unk_token and fuse_unk from a model that doesn't use them; return a reason if it does.
-
-    Only bytes without a token would become unk_token.
-    """
-    unknown = [character for character in bpe.CHARACTERS if character not in vocab]
-    reasons = []
-    if (unk_token := model.pop("unk_token", None)) and unknown and not kind:
-        text = f'model.unk_token = {json.dumps(unk_token):.60} is for bytes without a token ({len(unknown)}, such as '
-        text += f'{bpe.to_token(unknown[0])!r}): set it to null, so that encode() refuses them, or add them to "vocab"'
-        reasons.append(text)
-    if not unknown or not unk_token:
-        model.pop("fuse_unk", None)  # it only joins several unk_token
-    return reasons
-
-
-def unused_entries(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries that encode() ignores, and save() writes back."""
-    rest = {name: content[name] for name in UNUSED if content.get(name)}
-    for name, value in rest.items():
-        written = bpe.to_json(value)  # save() can't encode half of a surrogate pair, and other programs can't read it
-        half = re.search("[\ud800-\udfff]", written)
-        require(not half, "{} has half of a surrogate pair: {!r:.60}", name, half and written[half.start() :])
-    return rest
 
 
 def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, int],
@@ -128,15 +102,16 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
     # Other programs search with text in printable characters, so they never find a name with another one: "a b".
     other_character = re.compile(f"[^{re.escape(bpe.CHARACTERS)}]").search
     names = [name for name in vocab if name not in special_ids]
-    unclear = {}
-    if other_character("".join(names)):
-        unclear = {vocab[name]: name for name in names if other_character(name)}
-    in_merges = {name for pair in gpt2.pairs_of(merges) for name in (*pair, "".join(pair))} if unclear else set()
-    settings["unreachable"] = {token_id: name for token_id, name in unclear.items() if name not in in_merges}
-
-    # find_merges() joins a pair with a space, so it could misread names with spaces, which are among the unclear ones
-    found: Any = () if unclear else gpt2.find_merges(vocab, merges)
-    settings["shared"] = shared_tokens(vocab, found or gpt2.pairs_of(merges), special_ids, settings["ignore_merges"])
+    odd_names = list(filter(other_character, names)) if other_character("".join(names)) else []
+    # find_merges() joins a pair with a space, so it could misread names with spaces, which are among the odd ones
+    found: Any = MergeIds() if odd_names else gpt2.find_merges(vocab, merges)
+    pairs = [] if found else gpt2.pairs_of(merges)
+    numbers: Sequence[int] = found.numbers
+    if special_ids or odd_names:  # only for these, it matters which ids the merges have
+        numbers = numbers or [vocab.get(name, -1) for left, right in pairs for name in (left, right, left + right)]
+    used = set(numbers) if odd_names else ()
+    settings["unreachable"] = {vocab[name]: name for name in odd_names if vocab[name] not in used}
+    settings["shared"] = shared_tokens(vocab, numbers, special_ids, settings["ignore_merges"])
     own_ids = {text: token_id for text, token_id in special_ids.items() if token_id not in settings["shared"]}
     for text in own_ids:
         vocab.pop(text, None)
@@ -146,30 +121,25 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
     require(len(by_id) == len(vocab) + len(own_ids), "two tokens have the same id")
     if not found:
         token_of = dict(zip(vocab, tokens)) | {text: text.encode("utf-8") for text in own_ids}
-        found = tuple(gpt2.merges_as_bytes(gpt2.pairs_of(merges), token_of))
+        found = tuple(gpt2.merges_as_bytes(pairs, token_of))
     return by_id, found
 
 
-def shared_tokens(vocab: Mapping[str, int], merges: Any, specials: Iterable[str], ignore_merges: Any) -> dict[int, str]:
+def shared_tokens(vocab: Mapping[str, int], numbers: Sequence[int], specials: Iterable[str],
+                  ignore_merges: Any) -> dict[int, str]:
     """Return {id: special token} of special tokens that other programs also find in text, since their names mean bytes.
 
-    merges are MergeIds, or pairs of names.
+    numbers are the ids of merges, as in MergeIds.
     """
     named = {vocab[text]: text for text in specials if text in vocab}
-    if not named:
-        return {}
     # such as "é": as a part of a merge, this name means the byte E9
     by_printable_name = {token_id for token_id, text in named.items() if bpe.to_token(text) != text.encode("utf-8")}
-    if isinstance(merges, MergeIds):  # filtered, since a set of all takes longer
-        _, _, new_ids = merges.columns()
-        found: set[Any] = set(filter(named.__contains__, new_ids))
-        if by_printable_name:
-            found |= set(filter(by_printable_name.__contains__, merges.numbers))
-    else:
-        found = {vocab.get("".join(pair)) for pair in merges}
-        found |= by_printable_name.intersection(vocab.get(name, -1) for pair in merges for name in pair)
-    words = (token_id for token_id, text in named.items() if saving.is_also_bytes(text, ignore_merges))
-    return {token_id: named[token_id] for token_id in found.union(words) if token_id in named}
+    shared = {token_id for token_id, text in named.items() if saving.is_also_bytes(text, ignore_merges)}
+    if named:  # filtered, since a set of all takes longer
+        shared |= set(filter(named.__contains__, numbers[2::3]))
+    if by_printable_name:
+        shared |= set(filter(by_printable_name.__contains__, numbers))
+    return {token_id: named[token_id] for token_id in shared}
 
 
 def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[str, Any], str]:

@@ -1,7 +1,8 @@
-"""Finds the model file in a folder, reads minbpe's, and says what a file that can't be read seems to be.
+"""Finds the model file in a folder, and says what a file that can't be read seems to be.
 
-Gives: model_path(); error_prefix(), kind_of() and pairs_of_ids(), for errors; read_minbpe(), for the .model of minbpe.
-Uses: errors, transformers, patterns.steps.
+Gives: model_path(); error_prefix(), for whatever reads a file; kind_of(), for a tokenizer.json; pairs_of_ids() and
+PAIRS_OF_IDS, for merges.
+Uses: transformers.
 """
 
 from __future__ import annotations
@@ -15,33 +16,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import bpe
-from bpe_more.errors import require
 from bpe_more.formats import transformers
-from bpe_more.patterns.steps import ONLY_MATCHES
-
-
-def read_minbpe(text: str) -> tuple[Any, ...]:
-    """Return the arguments of Tokenizer for a .model of minbpe: a pattern, special tokens, and merges of ids."""
-    _, expression, n, *lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
-    unclear = re.search(r"\[[^]]*(\[|--|&&|~~|\|\|)", expression)  # V0 and V1 of regex differ in sets; minbpe has V0
-    require(not unclear, "regex reads the pattern in two ways: {!r:.99}", expression)
-    specials = dict(line.rsplit(" ", 1) for line in lines[: int(n)])
-    vocab = {byte: bytes([byte]) for byte in range(256)}
-    merges = []
-    for new_id, line in enumerate(lines[int(n) :], 256):
-        left, right = (vocab[int(part)] for part in line.split())
-        merges.append((left, right))
-        vocab[new_id] = left + right
-    vocab |= {int(token_id): special.encode("utf-8") for special, token_id in specials.items()}
-    # As in minbpe: without a pattern, a whole text is one word; with one, text outside its matches is dropped.
-    return vocab, tuple(merges), tuple(specials), ONLY_MATCHES + (expression or r"[\s\S]+")
 
 
 def kind_of(content: Mapping[str, Any]) -> str:
     """Return the beginning of an error that says what a tokenizer.json is, or "" if it is byte-level BPE."""
     model_type = str(content["model"].get("type", "BPE"))
-    kinds = {"Unigram": "SentencePiece model", "WordPiece": "WordPiece model", "WordLevel": "model of whole words"}
-    kind = kinds.get(model_type, "")
+    others = {"Unigram": "SentencePiece model", "WordPiece": "WordPiece model", "WordLevel": "model of whole words"}
+    kind = others.get(model_type, "")
     steps = json.dumps([content.get(name) for name in ("normalizer", "pre_tokenizer", "decoder")], ensure_ascii=False)
     if model_type == "BPE" and "ByteLevel" not in steps:
         is_sentencepiece = content["model"].get("byte_fallback") or "Metaspace" in steps or "▁" in steps
@@ -49,13 +31,6 @@ def kind_of(content: Mapping[str, Any]) -> str:
     if suffix := content["model"].get("end_of_word_suffix"):
         kind = f"model of words that end in {suffix!r:.20}, as CLIP's do"
     return f"this is a {kind}, not byte-level BPE: " if kind else ""
-
-
-PAGE = 'docs/compatibility.md, "Files to convert", has the lines'
-PAIRS_OF_IDS = f"these are pairs of ids, not of tokens; {PAGE} that convert them"
-# the keys of an encoder are "explicit_n_vocab", "pat_str", "special_tokens" and "bpe_ranks"
-NPM = f"this is an encoder of the npm package tiktoken; {PAGE} that read it"
-SUFFIXES = "tokens end in </w>, like those of CLIP and subword-nmt: these are not merges of bytes"
 
 
 def kind_of_json(content: Mapping[str, Any]) -> str:
@@ -71,12 +46,20 @@ def kind_of_json(content: Mapping[str, Any]) -> str:
     return NPM if isinstance(content.get("bpe_ranks"), str) else ""
 
 
-BEGINNINGS = {  # {the beginning of a file: what it is}
-    **{
-        beginning: f"this is compressed; decompress it first: {command} FILE"
-        for beginning, command in [(rb"\x1f\x8b", "gunzip"), (rb"\x28\xb5\x2f\xfd", "unzstd"), (rb"BZh", "bunzip2"),
-                                   (rb"\xfd7zXZ", "unxz"), (rb"PK\x03\x04", "unzip")]
-    },
+PAGE = 'docs/compatibility.md, "Files to convert", has the lines'
+PAIRS_OF_IDS = f"these are pairs of ids, not of tokens; {PAGE} that convert them"
+# the keys of an encoder are "explicit_n_vocab", "pat_str", "special_tokens" and "bpe_ranks"
+NPM = f"this is an encoder of the npm package tiktoken; {PAGE} that read it"
+SUFFIXES = "tokens end in </w>, like those of CLIP and subword-nmt: these are not merges of bytes"
+COMPRESSED = "this is compressed; decompress it first"
+BEGINNINGS = {  # {the beginning of a file: what it is}; the first one that matches counts
+    rb"\s*\Z": "the file is empty",
+    rb"\s*version https://git-lfs": "this is a Git LFS pointer, not the file itself, which `git lfs pull` gets",
+    rb"\x1f\x8b": f"{COMPRESSED}: gunzip FILE",
+    rb"\x28\xb5\x2f\xfd": f"{COMPRESSED}: unzstd FILE",
+    rb"BZh": f"{COMPRESSED}: bunzip2 FILE",
+    rb"\xfd7zXZ": f"{COMPRESSED}: unxz FILE",
+    rb"PK\x03\x04": f"{COMPRESSED}: unzip FILE",
     rb"Access to model|Invalid username|(?:Entry|Repository) not found": (
         "this is a hub's error message, not a model; log in, and download again"
     ),
@@ -90,6 +73,8 @@ BEGINNINGS = {  # {the beginning of a file: what it is}
     rb'\{\s*"\(?[0-9]+, ?[0-9]+\)?"\s*:': PAIRS_OF_IDS,
     # the first merge is of two bytes
     rb"[A-Za-z0-9+/]{2}== [A-Za-z0-9+/]{2}==\r?\n": f"these are merges in base64; {PAGE} that convert them",
+    rb"\s*<[!?A-Za-z]": "this looks like a web page, not a model",
+    rb'\s*\{\s*"[0-9]+"\s*:\s*"': f"this is {{id: token}}, not {{token: id}}; {PAGE} that convert it",
 }
 
 
@@ -119,33 +104,25 @@ def looks_like(path: bpe.FilePath) -> str:
     """Say what a file that can't be read seems to be, and what to do with it; "" if its beginning doesn't tell."""
     with open(path, "rb") as file:
         content = file.read()
-    start = content[:200].strip()
-    if not start:
-        return "the file is empty"
-    if start.startswith(b"version https://git-lfs"):
-        return "this is a Git LFS pointer, not the file itself, which `git lfs pull` gets"
     for beginning, what in BEGINNINGS.items():
         if re.match(beginning, content):
             return what
-    if re.match(rb"<[!?A-Za-z]", start):
-        return "this looks like a web page, not a model"
     if found := kind_of_json(transformers.dict_in_file(os.fspath(path))):
         return found
     if len(re.findall(rb'</w>(?:"\s*:|\r?\n)', content)) > len(re.findall(rb'"\s*:|\n', content)) / 10:
         return SUFFIXES
-    if re.match(rb'\{\s*"[0-9]+"\s*:\s*"', start):
-        return f"this is {{id: token}}, not {{token: id}}; {PAGE} that convert it"
     return pairs_of_ids(content.decode("utf-8", "replace"))
 
 
 def pairs_of_ids(text: str) -> str:
     """Return PAIRS_OF_IDS if merges are written as ids: 116 104, or (116, 104), or [[116, 104], ...; else ""."""
-    # If 116 were a token of three digits, another merge would make it.
-    ids = re.match(r"(?:#version.*\n)?[\s\[(]*([0-9]+)[\s,]+([0-9]+)\b", text)
-    made = set(map("".join, re.findall(r"([0-9]+)[^\S\n,]*,? ([0-9]+)", text))) if ids else set()
-    if not ids or all(len(token) == 1 or token in made for token in ids.groups()):
+    first = re.match(r"(?:#version.*\n)?[\s\[(]*([0-9]+)[\s,]+([0-9]+)\b", text)
+    if not first:
         return ""
-    return PAIRS_OF_IDS
+    # If 116 were a token of three digits, another merge would make it.
+    made = set(map("".join, re.findall(r"([0-9]+)[^\S\n,]*,? ([0-9]+)", text)))
+    are_tokens = all(len(token) == 1 or token in made for token in first.groups())
+    return "" if are_tokens else PAIRS_OF_IDS
 
 
 RANKS = "{name} has ranks of tiktoken: vocab, merges = read_tiktoken(path)"

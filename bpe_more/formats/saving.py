@@ -44,15 +44,9 @@ def save_model(vocab: Mapping[int, bytes], merges: MergeIds, special_ids: Mappin
     ids, pairs = printable(vocab, merges, {**special_ids, **unreachable})
     shared = settings.get("shared", {}).values()
     own_ids = {name: token_id for name, token_id in special_ids.items() if name not in shared}
-    left_out = special_tokens_left_out(ids, pairs, own_ids)  # of "vocab"; they are in "added_tokens" only
-    if not left_out:
-        # printable() has refused special tokens with the name of another token. These have the name of bytes that
-        # aren't a token, and other programs would find them where text has these bytes.
-        check_special_names(name for name in own_ids if is_also_bytes(name, settings.get("ignore_merges")))
+    ids = ids_in_vocab(ids, pairs, own_ids, settings.get("ignore_merges"))
     reasons = list(supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0]))
     require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
-    if left_out:
-        ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
     source = folder if source is None else source
     for_transformers, note = transformers.transformers_files(source, special_ids, roles, ids)
     # The vocabulary is in two files, but is converted once, since that takes the longest. In tokenizer.json, it
@@ -69,7 +63,10 @@ def save_model(vocab: Mapping[int, bytes], merges: MergeIds, special_ids: Mappin
 
 def printable(vocab: Mapping[int, bytes], merges: MergeIds,
               special_ids: Mapping[str, int]) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Return {name: id} for the names of tokens in files, and the merges as pairs of names."""
+    """Return {name: id} for the names of tokens in files, and the merges as pairs of names.
+
+    Raises ValueError if a name would mean another token there.
+    """
     decode, characters = codecs.charmap_decode, bpe.CHARACTERS  # without a call of bpe.to_printable() for each token
     names = {token_id: decode(vocab[token_id], "strict", characters)[0] for token_id in sorted(vocab)}
     names |= {token_id: special for special, token_id in special_ids.items()}
@@ -81,7 +78,12 @@ def printable(vocab: Mapping[int, bytes], merges: MergeIds,
     # names are in the order of ids: without gaps, a list has faster lookups
     name_of: Any = [*names.values()] if max(names, default=-1) + 1 == len(names) else names
     pairs = list(zip(map(name_of.__getitem__, lefts), map(name_of.__getitem__, rights)))
-    check_names_in_merges(pairs, special_ids)
+    # Other programs look for the token that a merge makes under the joined names: "<a b>" and "x" would make "<a b>x",
+    # but the vocabulary has "<aĠb>x".
+    others = {special for special in special_ids if bpe.to_printable(special.encode("utf-8")) != special}
+    text = "can't be saved: the merge {} uses a special token, so it is never applied: leave it out"
+    for pair in pairs if others else ():
+        require(others.isdisjoint(pair), text, pair)
     return ids, pairs
 
 
@@ -96,27 +98,30 @@ def is_also_bytes(special: str, ignore_merges: Any) -> bool:
     return token != special.encode("utf-8") and (len(token) == 1 or is_word)
 
 
-def special_tokens_left_out(ids: Mapping[str, int], pairs: Iterable[Sequence[str]],
-                            special_ids: Mapping[str, int]) -> set[str]:
-    """Return special tokens that only "added_tokens" can have, and not "vocab"; mostly none.
+def ids_in_vocab(ids: dict[str, int], pairs: Iterable[Sequence[str]], special_ids: Mapping[str, int],
+                 ignore_merges: Any) -> dict[str, int]:
+    """Return the ids for "vocab": mostly all, else without special tokens that only "added_tokens" can have.
 
     A special token is unclear if its text is also the printable name of other bytes: DeepSeek-Coder has the special
     token "õ", and no token for the byte F5, whose name is "õ", so in "vocab" it would be read as that byte.
 
     The package tokenizers numbers tokens outside "vocab" by their position in "added_tokens", and looks up the parts
     of merges in "vocab". So two sets are tried: all special tokens with ids from the first unclear one's on, and only
-    the unclear ones. The first set that no merge uses, and with which each token gets its own id, is returned.
+    the unclear ones. The first set that no merge uses, and with which each token gets its own id, is left out.
     """
     unclear = {special for special in special_ids if not is_clear_name(special)}
     if not unclear:
-        return unclear
+        return ids
     in_merges = set(itertools.chain.from_iterable(pairs))
     first = min(map(special_ids.__getitem__, unclear))
     for left_out in ({special for special in special_ids if special_ids[special] >= first}, unclear):
         in_vocab = {name: token_id for name, token_id in ids.items() if name not in left_out}
         if left_out.isdisjoint(in_merges) and ids_by_position(in_vocab, special_ids) == special_ids:
-            return left_out
-    return set()
+            return in_vocab
+    # printable() has refused special tokens with the name of another token. These have the name of bytes that aren't a
+    # token, and other programs would find them where text has these bytes.
+    check_special_names(name for name in unclear if is_also_bytes(name, ignore_merges))
+    return ids
 
 
 def ids_by_position(vocab: Mapping[str, int], special_tokens: Iterable[str]) -> dict[str, int]:
@@ -151,10 +156,9 @@ def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Any], special_ids: Ma
 def split_step(step: str) -> dict[str, Any]:
     """Return a step of a pattern as tokenizer.json has it."""
     expression = bpe.PUBLISHED_GPT2 if step == "gpt2" else bpe.PATTERNS.get(step, step.removeprefix(ONLY_MATCHES))
-    pattern = {"Regex": expression}
     invert = step.startswith(ONLY_MATCHES)
     behavior = "Removed" if invert else "Isolated"
-    return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert}
+    return {"type": "Split", "pattern": {"Regex": expression}, "behavior": behavior, "invert": invert}
 
 
 def check_special_names(special_tokens: Iterable[str]) -> None:
@@ -182,15 +186,3 @@ def is_clear_name(special: str) -> bool:
     except UnicodeDecodeError:
         return True
     return regex.search(bpe.WORD_END, text) is not None
-
-
-def check_names_in_merges(pairs: Iterable[Sequence[str]], special_tokens: Iterable[str]) -> None:
-    """Refuse merges of special tokens whose names aren't their bytes in printable characters, such as "<a b>".
-
-    Other programs look for the token that such a merge makes under the joined names: "<a b>" and "x" would make
-    "<a b>x", but the vocabulary has "<aĠb>x".
-    """
-    others = {special for special in special_tokens if bpe.to_printable(special.encode("utf-8")) != special}
-    text = "can't be saved: the merge {} uses a special token, so it is never applied: leave it out"
-    for pair in pairs if others else ():
-        require(others.isdisjoint(pair), text, tuple(pair))

@@ -2,9 +2,9 @@
 
 Each difference is an error, except in entries that change no id.
 
-Gives: check_supported(), which compares; unsupported_tokens(), unsupported_templates(), is_deep() and MOST_LEVELS, for
-what a comparison can't find; overlapping(), for tokens that overlap others; FLAGS of added tokens.
-Uses: transformers, patterns.expressions, patterns.steps.
+Gives: check_supported(), which compares; functions whose names begin with unsupported_, for what a comparison can't
+find; overlapping(), for tokens that overlap others; FLAGS of added tokens.
+Uses: kinds, transformers, patterns.expressions, patterns.steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bpe_more.formats import transformers
+import bpe
+from bpe_more.formats import kinds, transformers
+from bpe_more.patterns import steps
 from bpe_more.patterns.expressions import differs_in_oniguruma
 from bpe_more.patterns.steps import normalize_text
 
@@ -27,17 +29,17 @@ MOST_LEVELS = 126  # of lists and dicts in an entry that save() writes back; tok
 
 
 def check_supported(content: dict[str, Any], entries: dict[str, Any], expected: dict[str, Any],
-                    other_reasons: Sequence[str], kind: str) -> None:
+                    other_reasons: Sequence[str]) -> None:
     """Raise ValueError if a tokenizer.json has values that could change ids, or if there are other reasons.
 
-    The message is one line of at most 300 characters: as many reasons as fit, and how many more there are.
+    The message is one line of at most 300 characters: what the file is, if it isn't byte-level BPE, then as many
+    reasons as fit, and how many more there are.
 
     content        the file
     entries        {name: value} of the entries that save() may write in other words, as save() writes them; they
                    replace those in content
     expected       what save() would write
     other_reasons  reasons that a comparison can't find
-    kind           the beginning of the message (see kind_of)
     """
     found = differences(expected, {**content, **entries})
     different = {name: value for name, value in found if not re.fullmatch(HARMLESS, name)}
@@ -58,19 +60,22 @@ def check_supported(content: dict[str, Any], entries: dict[str, Any], expected: 
             why = f" (tokenizers gives {text!r:.60} the id {ids[text]})"
         reasons.append(f"{name:.99} = {json.dumps(value):.99}{why}")
     reasons += other_reasons
-    if not reasons:
-        return
+    if reasons:
+        raise ValueError(in_one_line(kinds.kind_of(content), reasons, len(values)))
 
+
+def in_one_line(kind: str, reasons: list[str], n_values: int) -> str:
+    """Return the message: the kind of the file, and reasons, the first n_values of which are values of the file."""
     lengths = list(itertools.accumulate(len(reason) + 2 for reason in reasons))
     # The rest of 300 characters is for " are not supported", and "; and 12 more" if not all fit.
     most = (280 if lengths[-1] + len(kind) <= 280 else 260) - len(kind)
     shown = reasons[: max(1, sum(length <= most for length in lengths))]
-    n_values = min(len(shown), len(values))
+    n_values = min(len(shown), n_values)
     if n_values:
         shown[n_values - 1] += " is not supported" if n_values == 1 else " are not supported"
     if len(shown) < len(reasons):
         shown.append(f"and {len(reasons) - len(shown):,} more")
-    raise ValueError(kind + "; ".join(shown))
+    return kind + "; ".join(shown)
 
 
 def differences(ours: Any, theirs: Any) -> Iterator[tuple[str, Any]]:
@@ -94,14 +99,6 @@ def differences(ours: Any, theirs: Any) -> Iterator[tuple[str, Any]]:
         for key in reversed({**our_values, **their_values}):
             full_name = f"{name}.{key!s:.99}" if name else f"{key!s:.99}"
             pairs.append((full_name, our_values.get(key), their_values.get(key)))
-
-
-def is_deep(tree: Any) -> bool:
-    """Tell if a tree of JSON has more than MOST_LEVELS levels of lists and dicts."""
-    level = [tree]
-    for _ in range(MOST_LEVELS):
-        level = [value for each in level for value in transformers.entries_of(each).values()]
-    return any(isinstance(each, (dict, list)) for each in level)
 
 
 def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any], form: Any) -> Iterator[str]:
@@ -130,33 +127,32 @@ def overlapping(tokens: Sequence[str], others: Iterable[str]) -> Iterator[str]:
     of some of the others; state 0 is the empty prefix.
     """
     following: dict[tuple[int, str], int] = {}  # (state, next character) -> state
-    shorter = [0]  # by state: its longest proper suffix that is a state (the failure link)
-    complete = {0: False}  # by state: whether one of the others is its suffix
+    lengths = [0]  # by state: of its prefix
+    complete = set()  # the states that end with one of the others
+    for other in others if tokens else ():
+        state = 0
+        for character in other:
+            if (state, character) not in following:
+                following[state, character] = len(lengths)
+                lengths.append(lengths[state] + 1)
+            state = following[state, character]
+        complete.add(state)
+    shorter = [0] * len(lengths)  # by state: its longest proper suffix that is a state (the failure link)
 
     def after(state: int, character: str) -> int:
         while state and (state, character) not in following:
             state = shorter[state]
         return following.get((state, character), 0)
 
-    left = [(other, 0) for other in others if tokens]
-    for place in itertools.count():  # the shortest states first
-        left = [(other, state) for other, state in left if place < len(other)]
-        if not left:
-            break
-        for number, (other, state) in enumerate(left):
-            new = following.get((state, other[place]))
-            if new is None:
-                new = len(shorter)
-                shorter.append(after(shorter[state], other[place]) if state else 0)
-                following[state, other[place]] = new
-                complete[new] = complete[shorter[new]]
-            complete[new] |= place + 1 == len(other)
-            left[number] = other, new
+    for (state, character), new in sorted(following.items(), key=lambda item: lengths[item[1]]):  # the shortest first
+        shorter[new] = after(shorter[state], character) if state else 0
+        if shorter[new] in complete:
+            complete.add(new)
     for token in tokens:
         state, found = 0, False
         for character in token:
             state = after(state, character)
-            found |= complete[state]
+            found |= state in complete
         if found or state:
             yield token
 
@@ -169,3 +165,31 @@ def unsupported_templates(content: dict[str, Any]) -> Iterator[str]:
         texts = [part["Sequence"]["id"] for part in template if "SpecialToken" not in part]
         if texts != ["A"]:
             yield f"a template of {json.dumps(template):.99} is not supported: text A must be in it once"
+
+
+def unsupported_bytes(content: dict[str, Any], unknown: Sequence[str]) -> Iterator[str]:
+    """Yield a reason if bytes have no token, and would become unk_token; `unknown` has their characters."""
+    if unknown and not kinds.kind_of(content):
+        unk_token, byte = json.dumps(content["model"]["unk_token"]), bpe.to_token(unknown[0])
+        text = f"model.unk_token = {unk_token:.60} is for bytes without a token ({len(unknown)}, such as {byte!r}): "
+        yield f'{text}set it to null, so that encode() refuses them, or add them to "vocab"'
+
+
+def unsupported_special_tokens(special_tokens: bpe.Strings) -> Iterator[str]:
+    """Yield the error of check_special_tokens(), if there is one."""
+    try:
+        steps.check_special_tokens(special_tokens)
+    except ValueError as error:  # such as "\n", of one byte
+        yield f"{error!s:.200}"
+
+
+def unsupported_rest(rest: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a reason for each entry that save() could not write back so that other programs read it."""
+    for name, value in rest.items():
+        levels = [value]
+        for _ in range(MOST_LEVELS):
+            levels = [each for tree in levels for each in transformers.entries_of(tree).values()]
+        if any(isinstance(each, (dict, list)) for each in levels):
+            yield f"{name} is nested more than {MOST_LEVELS} levels deep"
+        elif half := re.search("(?s)[\ud800-\udfff].*", bpe.to_json(value)):
+            yield f"{name} has half of a surrogate pair: {half[0]!r:.60}"

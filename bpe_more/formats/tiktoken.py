@@ -1,10 +1,10 @@
-"""Models that are ranks: a .tiktoken file, ranks in memory, or Mistral's tekken.json.
+"""Models that are ranks: a .tiktoken file, ranks in memory, or Mistral's tekken.json. And minbpe's .model.
 
-A token's rank is its id. Such a file has no list of merges: any two tokens that join to a token can be merged, in the
-order of the ids of the new tokens.
+A token's rank is its id. Ranks come without merges: any two tokens that join to a token can be merged, in the order
+of the ids of the new tokens.
 
-Gives: read_tiktoken(), which is public; read_tekken(), which returns the arguments of Tokenizer.
-Uses: choices, errors, gpt2, kinds, patterns.expressions.
+Gives: read_tiktoken(), which is public; read_tekken() and read_minbpe(), which return the arguments of Tokenizer.
+Uses: choices, errors, gpt2, kinds, patterns.expressions, patterns.steps.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing import Any
 
 import bpe
 from bpe_more import choices
-from bpe_more.errors import all_delayed, require
+from bpe_more.errors import require
 from bpe_more.formats import gpt2, kinds
 from bpe_more.formats.gpt2 import IgnoredMerges, MergeIds
 from bpe_more.patterns.expressions import differs_in_oniguruma
+from bpe_more.patterns.steps import ONLY_MATCHES
 
 # The first special tokens of a tekken.json that doesn't list them
 TEKKEN = [
@@ -61,17 +62,15 @@ def splits_of(vocab: Mapping[int, bytes]) -> Sequence[int]:
     engine, _ = choices.find_engine()
     if engine and not engine.only_learns and max(vocab) <= bpe.MAX_ID:  # bpe_fast.c alone only learns
         return engine.find_splits(vocab)  # type: ignore[no-any-return]
-    with all_delayed():  # signals wait while a module is imported, here only, since most runs don't need it
-        import bisect
-
-    # A token is split only where the left part has the length of another token: one of 300 KB has 300,000 places.
-    lengths, id_of = sorted({len(token) for token in vocab.values() if token}), dict(zip(vocab.values(), vocab)).get
-    splits = [
-        (rank, left, right)
-        for rank, token in vocab.items()
-        for end in lengths[: bisect.bisect_left(lengths, len(token))]
-        if (left := id_of(token[:end])) is not None and (right := id_of(token[end:])) is not None
-    ]
+    id_of = dict(zip(vocab.values(), vocab)).get
+    lengths = sorted({len(token) for token in vocab.values() if token})
+    splits = []
+    for rank, token in vocab.items():
+        for end in lengths:  # not at each place: one token of 300 KB has 300,000
+            if end >= len(token):
+                break
+            if (left := id_of(token[:end])) is not None and (right := id_of(token[end:])) is not None:
+                splits.append((rank, left, right))
     return [number for rank, left, right in sorted(splits) for number in (left, right, rank)]
 
 
@@ -137,3 +136,20 @@ def read_tekken(content: Mapping[str, Any]) -> tuple[Any, ...]:
     vocab, merges = read_tiktoken([(binascii.a2b_base64(each["token_bytes"]), each["rank"] + n) for each in used])
     vocab |= {token_id: text.encode("utf-8") for text, token_id in special_ids.items()}
     return vocab, merges, tuple(special_ids), expression
+
+
+def read_minbpe(text: str) -> tuple[Any, ...]:
+    """Return the arguments of Tokenizer for a .model of minbpe: a pattern, special tokens, and merges of ids."""
+    _, expression, n, *lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
+    unclear = re.search(r"\[[^]]*(\[|--|&&|~~|\|\|)", expression)  # V0 and V1 of regex differ in sets; minbpe has V0
+    require(not unclear, "regex reads the pattern in two ways: {!r:.99}", expression)
+    specials = dict(line.rsplit(" ", 1) for line in lines[: int(n)])
+    vocab = {byte: bytes([byte]) for byte in range(256)}
+    merges = []
+    for new_id, line in enumerate(lines[int(n) :], 256):
+        left, right = (vocab[int(part)] for part in line.split())
+        merges.append((left, right))
+        vocab[new_id] = left + right
+    vocab |= {int(token_id): special.encode("utf-8") for special, token_id in specials.items()}
+    # As in minbpe: without a pattern, a whole text is one word; with one, text outside its matches is dropped.
+    return vocab, tuple(merges), tuple(specials), ONLY_MATCHES + (expression or r"[\s\S]+")

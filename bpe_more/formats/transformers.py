@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from typing import Any
 
 import bpe
@@ -34,16 +34,11 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
     prefers chat_template.jinja, version 4.45 reads only tokenizer_config.json.
     """
     new = given_roles(roles, special_ids)
-    old, in_map, added = (dict_in_file(os.path.join(folder, name)) for name in TRANSFORMERS_FILES)
-    with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, "chat_template.jinja"), "rb") as file:
-        old["chat_template"] = file.read().decode("utf-8")
-    decoder = old.pop("added_tokens_decoder", None)  # tokenizer.json has the same
-    if decoder is None:  # only then does transformers read special_tokens_map.json and added_tokens.json
-        old |= in_map
+    old, decoder, added = settings_in(folder)
     # torchtitan's tokenizer.json has no added tokens: transformers takes them from here, with the ids of the vocabulary
-    listed = {content_of(token) or "": token_id for token_id, token in entries_of(decoder).items()}
-    in_vocab = {text for text, token_id in listed.items() if str(vocab_ids.get(text)) == token_id}
-    own = in_vocab.union(special_ids)
+    listed = {content_of(token) or "": token_id for token_id, token in decoder.items()}
+    in_vocab = {text: token_id for text, token_id in listed.items() if str(vocab_ids.get(text)) == token_id}
+    own = special_ids.keys() | in_vocab.keys()
     kept, gone = own_roles({name: value for name, value in old.items() if name not in new}, own)
     others = {*listed, *added}.difference(own)
     gone += [f"the added token {text!r:.60}" for text in sorted(map(str, others))]
@@ -52,28 +47,33 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
     config = {"tokenizer_class": "", **DEFAULTS, **kept, **new}  # so that tokenizer_class is first
     config["tokenizer_class"] = "PreTrainedTokenizerFast"  # whatever the folder had
     config.pop("auto_map", None)  # it names a class in a Python file of the other model
-    still_added = [str(vocab_ids[text]) for text in in_vocab.difference(special_ids)]
+    still_added = {token_id: decoder[token_id] for text, token_id in in_vocab.items() if text not in special_ids}
     if still_added:
-        config["added_tokens_decoder"] = {token_id: decoder[token_id] for token_id in still_added}
-    in_config = {name: value for name, value in config.items() if is_role(name, value)}
-    files = {
-        # version 4.57 would take a dict of several tokens for one token there
-        "special_tokens_map.json": {
-            name: value for name, value in in_config.items() if name not in LISTS_OF_ROLES or isinstance(value, list)
-        },
-        "added_tokens.json": {text: token_id for text, token_id in added.items() if special_ids.get(text) == token_id},
-    }
-    in_folder = [name for name in files if os.path.exists(os.path.join(folder, name))]
-    texts = {name: bpe.to_json(files[name]) for name in in_folder}
+        config["added_tokens_decoder"] = still_added
+    in_map = {name: value for name, value in config.items() if is_role(name, value)}
+    for name in LISTS_OF_ROLES:
+        if isinstance(in_map.get(name), dict):  # of several tokens: version 4.57 would take it for one token there
+            del in_map[name]
+    still_numbered = {text: token_id for text, token_id in added.items() if special_ids.get(text) == token_id}
+    texts = {"tokenizer_config.json": bpe.to_json(config)}
+    for name, content in (("special_tokens_map.json", in_map), ("added_tokens.json", still_numbered)):
+        if os.path.exists(os.path.join(folder, name)):
+            texts[name] = bpe.to_json(content)
     if isinstance(template := config.get("chat_template"), str):  # in version 4, it may be a list of several
         texts["chat_template.jinja"] = template
-    return {"tokenizer_config.json": bpe.to_json(config), **texts}, note_of(gone)
-
-
-def note_of(gone: Sequence[str]) -> str:
-    """Return a note that names roles and tokens that are left out; "" if there are none."""
     what = ", ".join(gone[:5]) + f" and {len(gone) - 5:,} more" * (len(gone) > 5)
-    return f"not in this model, so no longer in the settings for transformers: {what}" if gone else ""
+    return texts, f"not in this model, so no longer in the settings for transformers: {what}" if gone else ""
+
+
+def settings_in(folder: bpe.FilePath) -> tuple[dict[str, Any], dict[Any, Any], dict[str, Any]]:
+    """Return the settings in a folder, the tokens listed in them by id, and those in added_tokens.json."""
+    settings, in_map, added = (dict_in_file(os.path.join(folder, name)) for name in TRANSFORMERS_FILES)
+    with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, "chat_template.jinja"), "rb") as file:
+        settings["chat_template"] = file.read().decode("utf-8")
+    decoder = settings.pop("added_tokens_decoder", None)  # tokenizer.json has the same
+    if decoder is None:  # only then does transformers read special_tokens_map.json and added_tokens.json
+        settings |= in_map
+    return settings, entries_of(decoder), added
 
 
 def given_roles(roles: Mapping[str, Any], special_tokens: Container[str]) -> dict[str, Any]:

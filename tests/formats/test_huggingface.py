@@ -623,6 +623,18 @@ def test_roles_stay_that_only_the_settings_list_with_the_ids_of_the_vocabulary(t
         Tokenizer.load(tmp_path).save(tmp_path)
 
 
+@only_python
+def test_tokens_that_only_the_settings_list_stay_in_their_order(tmp_path):
+    """They were in the order of a set, so that two saves of one model could differ."""
+    tokenizer = Tokenizer(*trained(300), [f"<{number}>" for number in range(9)])
+    tokenizer.save(tmp_path)
+    changed(tmp_path, with_change("added_tokens", []))
+    listed = {str(token_id): {"content": text} for text, token_id in tokenizer.special_ids.items()}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": listed}))
+    Tokenizer.load(tmp_path).save(tmp_path)
+    assert list(json.loads((tmp_path / "tokenizer_config.json").read_bytes())["added_tokens_decoder"]) == list(listed)
+
+
 @only_c
 @pytest.mark.parametrize("kind", [*KINDS, "gpt2", "cl100k", "o200k"])
 def test_a_model_goes_through_transformers_and_back(tmp_path, kind):

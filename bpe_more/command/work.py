@@ -39,7 +39,7 @@ def check_names(paths: Iterable[str]) -> None:
     for path in paths:
         inputs.check_path(path)
         if os.path.isdir(path):
-            raise ValueError(f"{path} is a folder; name its files ({inputs.files_in(path)})")
+            raise ValueError(f"{path} is a folder; name its files ({inputs.glob_for(path)})")
         if path.lower().endswith((".csv", ".tsv")):
             warnings.warn(f"{path} was read as plain text, with all columns; for one column, convert it to Parquet "
                           "(docs/data.md), and name it: --column text", stacklevel=2)

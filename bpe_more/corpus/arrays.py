@@ -16,7 +16,7 @@ from typing import Any
 
 import bpe
 from bpe_more.corpus import counting, slicing
-from bpe_more.corpus.reading import Border, Corpus, SmallFiles
+from bpe_more.corpus.reading import Corpus
 from bpe_more.errors import require
 from bpe_more.outputs import check_outputs, file_in_errors, new_files
 
@@ -113,10 +113,10 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
         for part, ((ids, ends, n_left_out), n_specials) in results:
             corpus.n_left_out += n_left_out
             corpus.n_specials += n_specials
-            if isinstance(part, Border):
-                ids = borders[part.is_end]
-            elif isinstance(part, SmallFiles) or part.first_text is not None:  # whole files or texts
-                if not isinstance(part, SmallFiles):  # files are counted already
+            if part is slicing.FILE_BEGINS or part is slicing.FILE_ENDS:
+                ids = borders[part is slicing.FILE_ENDS]
+            elif isinstance(part, slicing.SmallFiles) or not slicing.files_of(part):  # files, or texts, as a whole
+                if not isinstance(part, slicing.SmallFiles):  # files are counted already
                     corpus.n_documents += len(ends)
                 ids = with_borders(ids, ends, id_bytes, borders) if any(borders) else ids
             file.write(ids)

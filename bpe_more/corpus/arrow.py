@@ -3,10 +3,9 @@
 In Arrow's memory, a column of strings is a block of UTF-8, and the offsets at which texts end. The C engine takes
 the same layout, so it reads them in place. Nothing may change it meanwhile: C checks it, and then relies on it.
 
-Gives: Texts, a block as C takes it, and block_of(), which makes one; TextRows, a slice of such texts, for JSON Lines,
-too; slices_of_arrow(), slices_of_arrays(), slices_of_parquet(); open_arrow(), open_parquet(). pyarrow is imported if
-needed.
-Uses: choices, slicing, errors.
+Gives: slices_of_arrow() for columns in memory, slices_of_arrays() for those of a file, slices_of_parquet();
+open_arrow() and open_parquet(), which refuse a file without the column; errors_in(). pyarrow is imported if needed.
+Uses: choices, inputs, slicing, errors.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ import operator
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from bpe_more import choices
-from bpe_more.corpus import slicing
+from bpe_more.corpus import inputs, slicing
+from bpe_more.corpus.slicing import REPLACE_MAKES_IT, TextRows, Texts
 from bpe_more.errors import package, require
 
 # the types of text in Arrow, and those of bytes with the same layout
@@ -33,50 +33,6 @@ GROUP_BYTES = 8 << 20  # a worker reads row groups of Parquet up to this size; l
 # could expand to more than REPEATED_BYTES, the longest text in the dictionary is looked up, ...
 REPEATED_BYTES = 64 << 20
 BATCH_BYTES = 16 << 20  # ... and at most this much text is read at a time
-REPLACE_MAKES_IT = "errors='replace' makes it"
-
-
-class Texts(Sequence[bytes]):
-    """Texts as C takes them: a block of UTF-8, and the place at which each one ends."""
-
-    def __init__(self, data: Any, ends: array[int]) -> None:
-        self.data, self.ends = data, ends
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def __getitem__(self, number: Any) -> Any:
-        return bytes(self.data[self.ends[number - 1] if number else 0 : self.ends[number]])
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Texts, (bytes(self.data), self.ends)  # for a worker process: without the rest of Arrow's memory
-
-
-def block_of(texts: Sequence[bytes]) -> Texts:
-    """Make a block of a list of texts."""
-    return Texts(b"".join(texts), array("Q", itertools.accumulate(map(len, texts))))
-
-
-class TextRows(NamedTuple):
-    """A slice of rows, each a text, which a worker reads."""
-
-    place: Callable[[int], str]  # of a text, for errors
-    texts: Texts | Callable[[str], Texts]  # or a function that reads them; it takes "strict" or "replace"
-    first_text: int
-
-    def apply(self, work: Callable[[Any], Any], errors: str) -> tuple[int, Any]:
-        """Return how many bytes the texts have, and work(texts); add the place to errors."""
-        texts = self.texts(errors) if callable(self.texts) else self.texts
-        if errors == "replace":  # Arrow's bytes may be invalid UTF-8: only nulls have been replaced so far
-            texts = block_of([text.decode("utf-8", "replace").encode("utf-8") for text in texts])
-        try:
-            return len(texts.data), work(texts)
-        except UnicodeDecodeError as error:
-            number = next(n for n, text in enumerate(texts) if text.decode("utf-8", "ignore").encode() != text)
-            raise ValueError(f"{self.place(self.first_text + number)}: {error}; {REPLACE_MAKES_IT} U+FFFD") from None
-        except ValueError as error:
-            number = getattr(error, "number", 0)  # encode_texts puts the number of its text on an error
-            raise ValueError(f"{self.place(self.first_text + number)}: {error}") from None
 
 
 @contextlib.contextmanager
@@ -103,7 +59,7 @@ def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> It
 def arrays_of(column: Any) -> Iterator[Any]:
     """Yield the arrays of a column, a table or a stream."""
     pyarrow = package("pyarrow", "text in Arrow's memory")
-    require(slicing.is_arrow(column), "after a column of Arrow, texts has a {}", type(column).__name__)
+    require(inputs.is_arrow(column), "after a column of Arrow, texts has a {}", type(column).__name__)
     if not hasattr(column, "__arrow_c_stream__"):
         arrays: Any = [pyarrow.array(column)]
     else:
@@ -128,7 +84,7 @@ def slices_of_arrays(name: str, arrays: Iterable[Any], slice_bytes: int, errors:
     place = functools.partial("{}[{}]".format, name)
     for group in grouped(checked_arrays(place, arrays, slice_bytes, errors, row), slice_bytes):
         for texts in cut(group[0] if len(group) == 1 else concat_arrays(group), slice_bytes):
-            yield TextRows(place, texts, row)
+            yield TextRows(place, row, texts)
             row += len(texts)
 
 
@@ -310,8 +266,8 @@ def slices_of_parquet(path: str, slice_bytes: int, options: choices.Options) -> 
                 arrays = (batch.column(column) for batch in batches)
                 yield from slices_of_arrays(path, arrays, slice_bytes, options.errors, row)
             elif n_rows:
-                read = functools.partial(read_groups, path, column, file.metadata, numbers, row)
-                yield TextRows(functools.partial("{}[{}]".format, path), read, row)
+                read = functools.partial(read_groups, path, column, file.metadata, numbers, row, options.errors)
+                yield TextRows(functools.partial("{}[{}]".format, path), row, read)
             row += n_rows
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from bpe_more import choices, outputs
 from bpe_more.corpus import arrow, inputs, slicing
-from bpe_more.corpus.arrow import TextRows, Texts
+from bpe_more.corpus.slicing import REPLACE_MAKES_IT, TextRows, Texts
 from bpe_more.errors import all_delayed, package, require
 
 
@@ -67,7 +67,7 @@ def slices_of_file(path: str, slice_bytes: int, options: choices.Options) -> Ite
             yield from arrow.slices_of_arrays(path, columns, slice_bytes, options.errors)
         elif kind:
             slice_bytes = min(slice_bytes, LINES_BYTES)
-            yield from slices_of_lines(path, unpacked(path, packing, slice_bytes), slice_bytes, options.column)
+            yield from slices_of_lines(path, unpacked(path, packing, slice_bytes), slice_bytes, options)
         else:
             blocks = inputs.checked(path, unpacked(path, packing, slicing.WINDOW_BYTES // 2), inputs.check_start)
             yield from slicing.slices_of_blocks(path, blocks, slice_bytes, options)
@@ -94,7 +94,8 @@ def unpacked(path: str, packing: str, n_bytes: int) -> Iterator[bytes]:
         require(frame is None, "{}: the file ends too early", path)
 
 
-def slices_of_lines(path: str, blocks: Iterable[bytes], slice_bytes: int, column: str | None) -> Iterator[TextRows]:
+def slices_of_lines(path: str, blocks: Iterable[bytes], slice_bytes: int,
+                    options: choices.Options) -> Iterator[TextRows]:
     """Cut JSON Lines into slices of whole lines, which workers read."""
     first = 1
     collected: list[bytes] = []
@@ -106,8 +107,8 @@ def slices_of_lines(path: str, blocks: Iterable[bytes], slice_bytes: int, column
         if n_bytes and (not block or (end and n_bytes >= slice_bytes)):
             lines = b"".join(collected)
             place = functools.partial(place_of_line, path, lines, first)
-            # first_text is the first line's number; place_of_line turns the n-th row after it into a line
-            yield TextRows(place, functools.partial(read_lines, path, lines, first, column), first)
+            read = functools.partial(read_lines, path, lines, first, options.column, options.errors)
+            yield TextRows(place, 0, read)
             first += lines.count(b"\n")
             collected = []
             n_bytes = 0
@@ -129,16 +130,16 @@ def without_mark(path: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def place_of_line(path: str, lines: bytes, first: int, row: int) -> str:
-    """Return the place of a row for an error. Rows count on from line `first`, without blank lines."""
+    """Return the place of a row for an error: blank lines are no rows."""
     numbers = [number for number, line in enumerate(lines.split(b"\n"), first) if line.strip()]
-    return f"{path}, line {numbers[row - first]}"
+    return f"{path}, line {numbers[row]}"
 
 
 def read_lines(path: str, lines: bytes, first: int, column: Any, errors: str) -> Texts:
     """Return the texts of lines of JSON."""
     try:
         texts = map(operator.itemgetter(column), rows_of_lines(lines))
-        return arrow.block_of(list(map(str.encode, texts)))
+        return slicing.block_of(list(map(str.encode, texts)))
     except (ValueError, KeyError, TypeError, RecursionError):
         return read_each_line(path, lines, first, column, errors)
 
@@ -169,7 +170,7 @@ def read_each_line(path: str, lines: bytes, first: int, column: Any, errors: str
             try:
                 texts.append(text_of_line(line, column, errors))
             except UnicodeError as error:
-                raise ValueError(f"{path}, line {number}: {error}; {arrow.REPLACE_MAKES_IT} U+FFFD") from None
+                raise ValueError(f"{path}, line {number}: {error}; {REPLACE_MAKES_IT} U+FFFD") from None
             except (json.JSONDecodeError, RecursionError) as error:
                 text = f"not JSON: {getattr(error, 'msg', error)} in column {getattr(error, 'colno', 1)}"
                 if isinstance(error, ValueError) and line.rstrip().endswith((b"{", b"[", b",", b":")):
@@ -177,7 +178,7 @@ def read_each_line(path: str, lines: bytes, first: int, column: Any, errors: str
                 raise ValueError(f"{path}, line {number}: {text}; {AS_TEXT}") from None
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: {error}") from None
-    return arrow.block_of(texts)
+    return slicing.block_of(texts)
 
 
 def text_of_line(line: bytes, column: Any, errors: str) -> bytes:
@@ -189,7 +190,7 @@ def text_of_line(line: bytes, column: Any, errors: str) -> bytes:
     require(isinstance(row, dict), "not an object with the key {!r}, but {!r:.60}", column, row)
     text = row.get(column)
     if text is None and (errors == "replace" or column in row):
-        require(errors == "replace", "text must be a str, not null; {} an empty one", arrow.REPLACE_MAKES_IT)
+        require(errors == "replace", "text must be a str, not null; {} an empty one", REPLACE_MAKES_IT)
         return b""
     if not isinstance(text, str):
         strings = [name for name, value in row.items() if isinstance(value, str)]

@@ -1,16 +1,14 @@
 """The files or texts of a call, read and worked on by all cores.
 
-What a slice is, and where text is cut, is in slicing.py. Workers read their parts of files themselves, but the
-calling thread reads pipes, compressed files and large row groups. Small files share a slice.
+Slices are in slicing.py. Workers read their parts of files themselves, but the calling thread reads pipes, compressed
+files and large row groups. Small files share a slice.
 
-Gives: Corpus, with results() of any work on text, and count(); SmallFiles and Border, which are slices, too;
-apply_to_slice() and refuse_useless_column().
+Gives: Corpus, with results() of any work on text, and count(); refuse_useless_column().
 Uses: choices, arrow, counting, data, inputs, progress, slicing, errors, outputs, patterns.steps, workers.
 """
 
 from __future__ import annotations
 
-import codecs
 import collections
 import contextlib
 import errno
@@ -25,6 +23,7 @@ import bpe
 from bpe_more import choices, outputs, workers
 from bpe_more.corpus import counting, inputs, progress, slicing
 from bpe_more.corpus.counting import WordTable
+from bpe_more.corpus.slicing import SmallFiles, apply_to_slice
 from bpe_more.errors import all_delayed, plural, require, warn
 from bpe_more.outputs import file_in_errors
 from bpe_more.patterns.steps import Normalizer, after_form
@@ -35,21 +34,6 @@ T = TypeVar("T")
 SLICE_BYTES_IN_C = 2 << 20  # how much text a thread counts or encodes at a time
 BATCH_BYTES = 256 << 10  # the same for encode_batch, whose texts are already in memory
 SLICE_FILES = 256  # how many small files a slice has at most
-
-
-class SmallFiles(tuple[slicing.Slice, ...]):
-    """A slice of small files, each a text, which a worker reads."""
-
-
-class Border:
-    """The beginning or the end of a file, as a slice without text: encode_corpus writes `begin` or `end`."""
-
-    def __init__(self, is_end: bool) -> None:
-        self.is_end = is_end
-
-    def apply(self, work: Callable[[Sequence[bytes]], T], errors: str) -> tuple[int, T]:
-        """Return how many bytes the texts have, and work(texts): there are none."""
-        return 0, work(())
 
 
 class Corpus:
@@ -106,7 +90,7 @@ class Corpus:
             if path not in outputs.STDIN:
                 os.stat(path)  # a missing file is an error before the first one is read
             if os.path.isdir(path):
-                raise ValueError(f"{path} is a folder; name its files: glob.glob({inputs.files_in(path)!r})")
+                raise ValueError(f"{path} is a folder; name its files: glob.glob({inputs.glob_for(path)!r})")
         self.texts = () if texts is None else texts
         if is_read_from_arrow(texts):
             self.texts = [texts]  # slices_of_texts() takes columns of Arrow, too
@@ -137,10 +121,10 @@ class Corpus:
         # and by callers of results(), the workers live on.
         with contextlib.closing(results):
             marked: list[str] = []
-            for n_bytes, result, more in progress.with_progress(results, self.options.progress, describe):
+            for n_bytes, result, with_mark in progress.with_progress(results, self.options.progress, describe):
                 self.bytes_read += n_bytes
                 self.n_slices += 1
-                marked += more
+                marked += with_mark
                 yield taken.popleft(), result
         if marked:
             others = f" (and that of {plural(len(marked) - 1, 'other file')})" if len(marked) > 1 else ""
@@ -158,7 +142,7 @@ class Corpus:
             for path, size in group:
                 is_document = not self.has_rows(path)
                 if is_document and self.begin is not None:
-                    yield Border(False)
+                    yield slicing.FILE_BEGINS
                 if any(inputs.kind_of(path, self.options)):
                     from bpe_more.corpus import data
 
@@ -168,7 +152,7 @@ class Corpus:
                     with file_in_errors(path):
                         yield from slices_of(path, slice_bytes, self.options)
                 if is_document and self.end is not None:
-                    yield Border(True)
+                    yield slicing.FILE_ENDS
 
     def begun_files(self) -> Iterator[tuple[str, int]]:
         """Yield the files with their sizes; count them, for the progress line."""
@@ -224,7 +208,7 @@ def is_read_from_arrow(texts: Any) -> bool:
 
     A Series of Python objects isn't, nor any Series without pyarrow: iterating over it yields strings as well.
     """
-    if not slicing.is_arrow(texts):
+    if not inputs.is_arrow(texts):
         return False
     if not hasattr(type(texts), "dtype"):  # not a Series
         return True
@@ -272,49 +256,13 @@ def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[Sm
     n_bytes = 0
     for path in paths:
         files.append(slicing.Slice(path, 0, os.stat(path).st_size))
-        n_bytes += files[-1].end_byte
+        n_bytes += files[-1].end
         if n_bytes >= slice_bytes or len(files) == SLICE_FILES:
             yield SmallFiles(files)
             files = []
             n_bytes = 0
     if files:
         yield SmallFiles(files)
-
-
-def apply_to_slice(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tuple[int, T, list[str]]:
-    """Return (bytes in a slice, work(its texts), files that begin with a byte-order mark).
-
-    Texts that aren't in the slice yet are read from its file. Errors get the file and the place.
-    """
-    if hasattr(part, "apply"):  # arrow.TextRows, or a Border
-        return *part.apply(work, errors), []
-    if isinstance(part, SmallFiles):
-        n_bytes = sum(file.end_byte for file in part)
-        try:
-            texts = tuple(map(read_part, part))
-            marked = [file.name for file, text in zip(part, texts) if text.startswith(codecs.BOM_UTF8)]
-            return n_bytes, slicing.apply_to_texts(work, errors, slicing.Slice("", 0, n_bytes, texts)), marked
-        except (OSError, ValueError):
-            for file in part:
-                apply_to_slice(work, errors, file)  # the first one with an error raises it, with its place
-            raise
-    texts = part.texts or (read_part(part),)
-    is_start = part.first_text is None and part.start_byte == 0
-    marked = [part.name] if is_start and texts[0].startswith(codecs.BOM_UTF8) else []
-    return part.end_byte - part.start_byte, slicing.apply_to_texts(work, errors, part._replace(texts=texts)), marked
-
-
-def read_part(part: slicing.Slice) -> bytes:
-    """Read the bytes of a slice of a file."""
-    n_bytes = part.end_byte - part.start_byte
-    with file_in_errors(part.name), open(part.name, "rb") as file:
-        file.seek(part.start_byte)
-        data = file.read(n_bytes)
-    place = f"{part.name}, bytes {part.start_byte} to {part.end_byte}"
-    require(len(data) == n_bytes, "{}: the file has fewer bytes now", place)
-    if part.start_byte == 0:
-        inputs.check_start(part.name, data[: inputs.START_BYTES])
-    return data
 
 
 def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iterator[slicing.Slice]:
@@ -334,15 +282,15 @@ def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iter
         except UnicodeEncodeError as error:
             raise ValueError(f"texts[{number}]: {error}; errors='replace' makes it U+FFFD") from None
         except TypeError:
-            if number == 0 and slicing.is_arrow(text):
+            if number == 0 and inputs.is_arrow(text):
                 yield from slices_of_arrow(itertools.chain([text], texts), slice_bytes, errors)
                 return
             raise ValueError(f"texts[{number}]: text must be a str, not {type(text).__name__}") from None
         collected.append(utf8)
         n_bytes += len(utf8)
         if n_bytes >= slice_bytes or len(collected) == slicing.SLICE_TEXTS:
-            yield slicing.Slice("", 0, n_bytes, tuple(collected), number + 1 - len(collected))
+            yield slicing.Slice("", number + 1 - len(collected), number + 1, collected)
             collected = []
             n_bytes = 0
     if collected:
-        yield slicing.Slice("", 0, n_bytes, tuple(collected), number + 1 - len(collected))
+        yield slicing.Slice("", number + 1 - len(collected), number + 1, collected)

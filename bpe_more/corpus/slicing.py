@@ -1,25 +1,35 @@
-"""Slices of text: where text may be cut without changing a word, and cutting a stream.
+"""Slices of a corpus, on which workers work: where text may be cut without changing a word, and the kinds of slices.
 
-Gives: Slice; last_cut(), cut_stream(), slices_of_blocks(); apply_to_texts(), which adds the place to an error;
-to_utf8() and join_surrogates(), for str; is_arrow().
-Uses: choices, patterns.steps.
+A worker gets a slice, reads its texts, and works on them, in apply_to_slice(). There are three kinds of slices: Slice,
+a part of a file, or some texts of a call; SmallFiles, each a text; TextRows, texts from columns and from JSON Lines.
+
+Gives: these; last_cut(), cut_stream(), slices_of_blocks(); Texts, a block of texts as C takes it, and block_of(), which
+makes one; to_utf8() and join_surrogates(), for str.
+Uses: choices, inputs, errors, outputs, patterns.steps.
 """
 
 from __future__ import annotations
 
 import codecs
+import contextlib
+import itertools
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import bpe
 from bpe_more import choices
+from bpe_more.corpus import inputs
+from bpe_more.errors import require
+from bpe_more.outputs import file_in_errors
 from bpe_more.patterns import steps
 
 T = TypeVar("T")
 
-
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 SLICE_BYTES = 1 << 20  # how much text a worker takes at a time; counting it takes about 0.2 s
 SLICE_TEXTS = 1 << 14  # how many texts at most: they may all be empty
+REPLACE_MAKES_IT = "errors='replace' makes it"
 
 
 def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> int:
@@ -67,14 +77,110 @@ def cut_stream(blocks: Iterable[bytes], pattern: str, special_tokens: tuple[str,
         yield bytes(data)
 
 
-class Slice(NamedTuple):
-    """A part of a corpus that splits into the same words on its own: a part of a file, or several texts."""
+class Slice(bpe.Slice):
+    """A slice of bpe.py. If it is a part of a file, a worker reads it, unless its text is there already."""
 
-    name: str  # of the file
-    start_byte: int
-    end_byte: int
-    texts: tuple[bytes, ...] = ()  # in UTF-8; empty if a worker is to read them from the file
-    first_text: int | None = None  # the number of texts[0] among all texts; None for a part of a file
+    def read(self) -> Sequence[bytes]:
+        """Return the texts."""
+        if self.texts or not self.path:
+            return self.texts
+        size = self.end - self.start
+        with file_in_errors(self.path), open(self.path, "rb") as file:
+            file.seek(self.start)
+            data = file.read(size)
+        text = "{}, bytes {} to {}: the file has fewer bytes now"
+        require(len(data) == size, text, self.path, self.start, self.end)
+        if self.start == 0:
+            inputs.check_start(self.path, data[: inputs.START_BYTES])
+        return [data]
+
+
+FILE_BEGINS, FILE_ENDS = Slice("", 0, 0), Slice("", 0, 0)  # no text: encode_corpus writes `begin`, or `end`
+
+
+class SmallFiles(tuple[Slice, ...]):
+    """A slice of small files, each a text."""
+
+    def read(self) -> Sequence[bytes]:
+        """Return the texts."""
+        return [text for file in self for text in file.read()]
+
+    def named_in_errors(self) -> Any:
+        """Leave errors as they are: apply_to_slice() tries each file alone."""
+        return contextlib.nullcontext()
+
+
+class Texts(Sequence[bytes]):
+    """Texts as C takes them: a block of UTF-8, and the place at which each one ends."""
+
+    def __init__(self, data: Any, ends: array[int]) -> None:
+        self.data, self.ends = data, ends
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, number: Any) -> Any:
+        return bytes(self.data[self.ends[number - 1] if number else 0 : self.ends[number]])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Texts, (bytes(self.data), self.ends)  # for a worker process: without the rest of Arrow's memory
+
+
+def block_of(texts: Sequence[bytes]) -> Texts:
+    """Make a block of a list of texts."""
+    return Texts(b"".join(texts), array("Q", itertools.accumulate(map(len, texts))))
+
+
+class TextRows(NamedTuple):
+    """A slice of rows, each a text."""
+
+    place: Callable[[int], str]  # of a row, by its number, for errors
+    first: int  # the number of the first row
+    texts: Texts | Callable[[], Texts]  # or a function that reads them, in a worker
+
+    def read(self) -> Sequence[bytes]:
+        """Return the texts."""
+        return self.texts() if callable(self.texts) else self.texts
+
+    @contextlib.contextmanager
+    def named_in_errors(self) -> Iterator[None]:
+        """Name the row in errors."""
+        try:
+            yield
+        except UnicodeDecodeError as error:
+            bad = (number for number, text in enumerate(self.read()) if text.decode("utf-8", "ignore").encode() != text)
+            raise ValueError(f"{self.place(self.first + next(bad))}: {error}; {REPLACE_MAKES_IT} U+FFFD") from None
+        except ValueError as error:
+            number = getattr(error, "number", 0)  # encode_texts puts the number of its text on an error
+            raise ValueError(f"{self.place(self.first + number)}: {error}") from None
+
+
+def files_of(part: Any) -> Sequence[Slice]:
+    """Return the files, or the part of a file, in a slice: a text is read from each. Rows and texts are none."""
+    if isinstance(part, SmallFiles):
+        return part
+    return [part] if isinstance(part, bpe.Slice) and part.path else []
+
+
+def apply_to_slice(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tuple[int, T, list[str]]:
+    """Read the texts of a slice, in a worker; return (bytes, work(texts), files that begin with a byte-order mark).
+
+    Errors get the file and the place.
+    """
+    try:
+        texts = part.read()
+        n_bytes = len(texts.data) if isinstance(texts, Texts) else sum(map(len, texts))
+        starts = [(file, text) for file, text in zip(files_of(part), texts) if file.start == 0]
+        with_mark = [file.path for file, text in starts if text.startswith(codecs.BOM_UTF8)]
+        if errors == "replace":
+            texts = [text.decode("utf-8", "replace").encode("utf-8") for text in texts]
+        with part.named_in_errors():
+            return n_bytes, work(texts), with_mark
+    except (OSError, ValueError):
+        if isinstance(part, SmallFiles):
+            for file in part:
+                apply_to_slice(work, errors, file)  # the first one with an error raises it, with its place
+        raise
 
 
 def slices_of_blocks(name: str, blocks: Iterable[bytes], slice_bytes: int, options: choices.Options) -> Iterator[Slice]:
@@ -85,11 +191,6 @@ def slices_of_blocks(name: str, blocks: Iterable[bytes], slice_bytes: int, optio
         start += len(data)
 
 
-def is_arrow(value: object) -> bool:
-    """Tell if a value gives access to Arrow's memory."""
-    return hasattr(value, "__arrow_c_array__") or hasattr(value, "__arrow_c_stream__")
-
-
 def to_utf8(text: str, errors: str = "strict") -> bytes:
     """Encode text as UTF-8. With errors="replace", lone surrogates become U+FFFD."""
     if not isinstance(text, str):
@@ -97,25 +198,6 @@ def to_utf8(text: str, errors: str = "strict") -> bytes:
     if errors == "replace":  # some decoders leave a character as two surrogates, "\ud83d\udc4d"; UTF-16 joins them
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text.encode("utf-8")
-
-
-def apply_to_texts(work: Callable[[Sequence[bytes]], T], errors: str, part: Slice) -> T:
-    """Return work(the texts of a slice); add the file and the place to its errors."""
-    texts: Sequence[bytes] = part.texts
-    if errors == "replace":
-        texts = [text.decode("utf-8", "replace").encode("utf-8") for text in texts]
-    try:
-        return work(texts)
-    except UnicodeDecodeError as error:
-        # only a part of a file can be invalid, and it is one text; the texts of a call were str
-        place = f"byte {part.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
-        raise ValueError(f"{part.name}: not valid UTF-8 at {place}") from None
-    except ValueError as error:
-        place = f"{part.name}, bytes {part.start_byte} to {part.end_byte}"
-        if part.first_text is not None:
-            number = getattr(error, "number", 0)  # encode_texts puts the number of its text on an error
-            place = f"texts[{part.first_text + number}]"
-        raise ValueError(f"{place}: {error}") from None
 
 
 def join_surrogates(strings: Iterable[str]) -> Iterator[str]:

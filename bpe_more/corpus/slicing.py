@@ -155,7 +155,7 @@ class TextRows(NamedTuple):
             raise ValueError(f"{self.place(self.first + number)}: {error}") from None
 
 
-def files_of(part: Any) -> Sequence[Slice]:
+def files_of(part: Any) -> Sequence[bpe.Slice]:
     """Return the files, or the part of a file, in a slice: a text is read from each. Rows and texts are none."""
     if isinstance(part, SmallFiles):
         return part

@@ -23,19 +23,24 @@ from bpe_more.corpus import arrow, inputs, slicing
 from bpe_more.corpus.slicing import REPLACE_MAKES_IT, TextRows, Texts
 from bpe_more.errors import all_delayed, package, require
 
+# scan_json(text, 0) returns (value, its end), and takes no space before the value
+scan_json: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+
 
 def plain_json(line: bytes) -> Any:
     """Parse JSON in strict UTF-8. Given bytes, json.loads also takes encoded surrogates, and a byte-order mark."""
-    return json.loads(line.decode("utf-8"))
+    text = line.decode("utf-8").strip(" \t\r\n")
+    try:
+        value, end = scan_json(text, 0)
+    except StopIteration:  # of "", or of a letter
+        end = -1
+    return value if end == len(text) else json.loads(text)  # which raises the error, but takes longer
 
 
 fast_json: Callable[[bytes], Any] = plain_json
 with contextlib.suppress(ImportError), all_delayed():  # signals wait: orjson crashes if a handler raises here
     fast_json = importlib.import_module("orjson").loads
-# scan_json(text, 0) returns (value, its end), and takes no space before the value
-scan_json: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 LINES_BYTES = 512 << 10  # how much JSON a worker parses at a time: what it makes of it stays in the processor's cache
-LINES_PARSED = 256  # how many lines json parses at a time: all lines of a slice at once took 1.3 times as long
 ZST_BYTES = 2 << 10  # how much is unpacked at a time: 4 bytes may become 128 KB
 FORMATS = {".parquet": "Parquet", ".arrow": "Arrow", ".feather": "Arrow", ".gz": "gzip", ".zst": "zstd", "": ""}
 AS_TEXT = "column=None, or --as text, reads the file as plain text, with its braces"
@@ -138,28 +143,11 @@ def place_of_line(path: str, lines: bytes, first: int, row: int) -> str:
 def read_lines(path: str, lines: bytes, first: int, column: Any, errors: str) -> Texts:
     """Return the texts of lines of JSON."""
     try:
-        texts = map(operator.itemgetter(column), rows_of_lines(lines))
+        rows = map(fast_json, filter(None, lines.split(b"\n")))
+        texts = map(operator.itemgetter(column), rows)  # no Python loop: it may refuse what text_of_line() accepts
         return slicing.block_of(list(map(str.encode, texts)))
     except (ValueError, KeyError, TypeError, RecursionError):
         return read_each_line(path, lines, first, column, errors)
-
-
-def rows_of_lines(lines: bytes) -> Iterable[Any]:
-    """Parse lines of JSON, without a Python loop. It may refuse lines that text_of_line accepts."""
-    if fast_json is not plain_json:
-        return map(fast_json, filter(None, lines.split(b"\n")))
-    stripped = list(filter(None, map(bytes.strip, lines.split(b"\n"), itertools.repeat(b" \t\r"))))
-    parts = (stripped[start : start + LINES_PARSED] for start in range(0, len(stripped), LINES_PARSED))
-    return itertools.chain.from_iterable(map(rows_of_some, parts))
-
-
-def rows_of_some(lines: Iterable[bytes]) -> list[Any]:
-    """Parse some lines of JSON, without space around them, by the scanner of json."""
-    texts = list(map(bytes.decode, lines))
-    # For "", and for a letter, scan_json raises StopIteration, which ends map(): then there are fewer rows than lines.
-    rows = list(map(scan_json, texts, itertools.repeat(0)))
-    require([end for _, end in rows] == list(map(len, texts)), "not a value in each line")
-    return [row for row, _ in rows]
 
 
 def read_each_line(path: str, lines: bytes, first: int, column: Any, errors: str) -> Texts:

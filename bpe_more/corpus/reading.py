@@ -16,6 +16,7 @@ import functools
 import importlib.util
 import itertools
 import os
+import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -44,21 +45,14 @@ class Corpus:
 
     def __init__(self, paths: bpe.Paths, texts: bpe.Strings, options: choices.Options, begin: str | None = None,
                  end: str | None = None) -> None:
-        self.paths: list[str] = []
-        self.texts: Iterable[Any]
-        if paths is not None:
-            for path in [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths:
-                self.paths.append(os.fsdecode(path))
-                inputs.check_path(self.paths[-1])
-        elif not isinstance(texts, (list, tuple)):
+        self.options = options
+        self.begin, self.end = begin, end  # the special tokens around each encoded document
+        require((paths is None) != (texts is None), "pass either the path of a file or texts=..., and not both")
+        self.paths = [] if paths is None else checked_paths(paths)
+        require(not isinstance(texts, (str, bytes)), "texts must be an iterable of strings, not one string")
+        if texts is not None and not isinstance(texts, (list, tuple)):
             inputs.check_texts(texts)
-        try:
-            self.take_input(paths, texts, options)
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENAMETOOLONG):
-                error.strerror = f"{error.strerror} (to pass strings instead of files: texts=[...])"
-                error.filename = f"{error.filename:.100}"
-            raise
+        self.texts: Iterable[Any] = () if texts is None else [texts] if is_read_from_arrow(texts) else texts
         is_plain = [not any(inputs.kind_of(path, options)) for path in self.paths]
         if not all(is_plain):
             with all_delayed():  # signals: none may interrupt an import
@@ -73,29 +67,13 @@ class Corpus:
         has_size = [plain and path not in outputs.STDIN for path, plain in zip(self.paths, is_plain)]
         self.sizes = [os.stat(path).st_size if known else 0 for path, known in zip(self.paths, has_size)]
         self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
-        self.begin, self.end = begin, end  # the special tokens around each encoded document
         self.bytes_read = 0
+        self.n_slices = 0  # how many have been read; 0 means that there was no text
         self.n_begun = 0  # files that slices() has begun
         self.n_documents = 0  # how many have been encoded: files of text, rows and texts
         self.counted: Sequence[str] = ()  # special tokens that encode_corpus counts in text
         self.n_specials = 0
         self.n_left_out = 0  # bytes without a token, which encode_corpus has left out
-
-    def take_input(self, paths: bpe.Paths, texts: bpe.Strings, options: choices.Options) -> None:
-        """Check that paths or texts can be read, before any is."""
-        require((paths is None) != (texts is None), "pass either the path of a file or texts=..., and not both")
-        require(not isinstance(texts, (str, bytes)), "texts must be an iterable of strings, not one string")
-        require(paths is None or self.paths, "no file: the list of paths is empty")
-        for path in self.paths:
-            if path not in outputs.STDIN:
-                os.stat(path)  # a missing file is an error before the first one is read
-            if os.path.isdir(path):
-                raise ValueError(f"{path} is a folder; name its files: glob.glob({inputs.glob_for(path)!r})")
-        self.texts = () if texts is None else texts
-        if is_read_from_arrow(texts):
-            self.texts = [texts]  # slices_of_texts() takes columns of Arrow, too
-        self.options = options
-        self.n_slices = 0  # how many have been read; 0 means that there was no text
 
     def results(self, work: Callable[[Sequence[bytes]], T], in_threads: bool, label: str = "", slice_bytes: int = 0,
             most_workers: int = workers.MOST_WORKERS) -> Generator[tuple[Any, T], None, None]:
@@ -190,6 +168,25 @@ class Corpus:
         if engine and counts:
             table.add(counts.items())
         return table if engine else counts
+
+
+def checked_paths(paths: Any) -> list[str]:
+    """Return the paths of files as a list; refuse those that can't be read, before any is."""
+    names = list(map(os.fsdecode, [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths))
+    require(names, "no file: the list of paths is empty")
+    for path in names:
+        inputs.check_path(path)
+    for path in names:
+        try:
+            is_folder = path not in outputs.STDIN and stat.S_ISDIR(os.stat(path).st_mode)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENAMETOOLONG):
+                error.strerror = f"{error.strerror} (to pass strings instead of files: texts=[...])"
+                error.filename = f"{error.filename:.100}"
+            raise
+        if is_folder:
+            raise ValueError(f"{path} is a folder; name its files: glob.glob({inputs.glob_for(path)!r})")
+    return names
 
 
 def refuse_useless_column(paths: Iterable[str], options: choices.Options, is_given: bool = False) -> None:

@@ -18,7 +18,7 @@ import operator
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bpe_more import choices
 from bpe_more.corpus import inputs, slicing
@@ -128,7 +128,7 @@ def is_text(kind: Any) -> bool:
 
 
 def arrays_of_bytes(strings: Any, slice_bytes: int) -> Iterator[Any]:
-    """Yield an array as arrays of bytes. Arrays whose layout isn't C's are copied, some texts at a time."""
+    """Yield an array as arrays of bytes. Views and dictionaries, whose layout isn't C's, are copied in parts."""
     indices = getattr(strings, "indices", None)  # of a dictionary
     values = strings if indices is None else strings.dictionary
     values = values.view(LAYOUTS[str(values.type)])
@@ -137,23 +137,35 @@ def arrays_of_bytes(strings: Any, slice_bytes: int) -> Iterator[Any]:
     if indices is not None:
         values = values.cast("large_binary")  # its places have 64 bits, so no part is too large
         lengths = list(lengths_of(values))
+
+        def lengths_of_rows(rows: Any) -> Iterable[int]:
+            return [0 if number is None else lengths[number] for number in rows.to_pylist()]
+
+        yield from copied(indices, lengths_of_rows, values.take, slice_bytes)
     elif str(values.type) in ("binary", "large_binary"):
         yield values
-        return
-    for start in range(0, len(strings), slicing.SLICE_TEXTS):
-        if indices is None:
-            part = values.slice(start, slicing.SLICE_TEXTS)
-            sizes = lengths_of(part)
-        else:
-            part = indices.slice(start, slicing.SLICE_TEXTS)
-            sizes = [0 if number is None else lengths[number] for number in part.to_pylist()]
-        ends = list(itertools.accumulate(sizes, initial=0))
-        row = 0
-        while row < len(part):
-            stop = bisect.bisect_left(ends, ends[row] + slice_bytes, row + 1, len(part))
-            rows = part.slice(row, stop - row)
-            yield rows.cast("large_binary") if indices is None else values.take(rows)
-            row = stop
+    else:
+        yield from copied(values, lengths_of, operator.methodcaller("cast", "large_binary"), slice_bytes)
+
+
+def copied(rows: Any, lengths_of_rows: Callable[[Any], Iterable[int]], copy: Callable[[Any], Any],
+           slice_bytes: int) -> Iterator[Any]:
+    """Yield copies of rows, of about slice_bytes each: rows that repeat a long text may have more than the memory."""
+    for start in range(0, len(rows), slicing.SLICE_TEXTS):
+        part = rows.slice(start, slicing.SLICE_TEXTS)
+        ends = list(itertools.accumulate(lengths_of_rows(part), initial=0))
+        for first, stop in ranges_of(ends, slice_bytes):
+            yield copy(part.slice(first, stop - first))
+
+
+def ranges_of(ends: Sequence[int], slice_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield (first row, the row after the last one) of parts of about slice_bytes; row n ends at ends[n + 1]."""
+    row, n_rows = 0, len(ends) - 1
+    while row < n_rows:
+        most = min(row + slicing.SLICE_TEXTS, n_rows)
+        stop = bisect.bisect_left(ends, ends[row] + slice_bytes, row + 1, most)
+        yield row, stop
+        row = stop
 
 
 def lengths_of(values: Any) -> Iterable[int]:
@@ -181,12 +193,9 @@ def cut(values: Any, slice_bytes: int) -> Iterator[Texts]:
     """Cut an array of bytes into texts of about slice_bytes."""
     data = values.buffers()[2] or b""
     ends = places_of(values)
-    row = 0
-    while row < len(values):
+    for row, stop in ranges_of(ends, slice_bytes):
         start = ends[row]
-        stop = bisect.bisect_left(ends, start + slice_bytes, row + 1, min(row + slicing.SLICE_TEXTS, len(values)))
         yield Texts(data[start : ends[stop]], array("Q", map((-start).__add__, ends[row + 1 : stop + 1])))
-        row = stop
 
 
 def open_arrow(path: str, column: str | None) -> Any:
@@ -242,63 +251,68 @@ def no_strings(column: str | None, strings: Iterable[str], kind: str = "") -> st
     return f"{text}: {others:.200} (choose with column=, or --column)"
 
 
+class Groups(NamedTuple):
+    """Row groups of Parquet that are read together."""
+
+    numbers: list[int]
+    size: int  # bytes of the column in the file, unpacked
+    n_rows: int
+    most_text: int  # bytes, if each row of a group repeats one long text, which is in the file once
+
+
 def slices_of_parquet(path: str, slice_bytes: int, options: choices.Options) -> Iterator[TextRows]:
     """Cut a Parquet file into slices: row groups, which workers read, and parts of large ones, which are read here."""
     column = options.column
     with open_parquet(path, column) as file:
         leaf = [file.schema.column(number).path for number in range(len(file.schema))].index(column)
         row = 0
-        for numbers, size, n_rows in groups_of(file.metadata, leaf, slice_bytes):
-            most = slicing.SLICE_TEXTS  # rows at a time
-            is_large = size > GROUP_BYTES or n_rows > most
-            most_text = n_rows * size  # an upper bound, reached if each row repeats one long text
-            # whether to look the longest text up: rows of 1 KB or more in the file are read as fast as their dictionary
-            pays_off = is_large or size < n_rows << 10
-            # groups_of() puts several groups together only if all their text is at most REPEATED_BYTES
-            if len(numbers) == 1 and most_text > REPEATED_BYTES and pays_off:
-                with errors_in(f"{path}[{row}] or later"):
-                    longest = longest_repeated(path, column, file.metadata, numbers)
-                most = min(most, max(1, BATCH_BYTES // longest))
-            if is_large or n_rows > most:
-                rows_of_slice = n_rows * slice_bytes // max(size, 1)  # on average
-                most = max(1, min(rows_of_slice, most))
-                batches = file.iter_batches(most, numbers, [column], use_threads=False)
+        for groups in groups_of(file.metadata, leaf, slice_bytes):
+            with errors_in(f"{path}[{row}] or later"):
+                max_rows = rows_at_a_time(path, column, file.metadata, groups)
+            if groups.size <= GROUP_BYTES and groups.n_rows <= max_rows:
+                read = functools.partial(read_groups, path, column, file.metadata, groups.numbers, row, options.errors)
+                yield TextRows(functools.partial("{}[{}]".format, path), row, read)
+            else:
+                rows_of_slice = groups.n_rows * slice_bytes // max(groups.size, 1)  # on average
+                max_rows = max(1, min(rows_of_slice, max_rows))
+                batches = file.iter_batches(max_rows, groups.numbers, [column], use_threads=False)
                 arrays = (batch.column(column) for batch in batches)
                 yield from slices_of_arrays(path, arrays, slice_bytes, options.errors, row)
-            elif n_rows:
-                read = functools.partial(read_groups, path, column, file.metadata, numbers, row, options.errors)
-                yield TextRows(functools.partial("{}[{}]".format, path), row, read)
-            row += n_rows
+            row += groups.n_rows
 
 
-def longest_repeated(path: str, column: str | None, metadata: Any, numbers: Sequence[int]) -> int:
-    """Return how many bytes the longest text in the dictionary of a row group has; at least 1, as a divisor."""
-    with open_parquet(path, column, metadata, dictionaries=True) as file:
-        # With the first row comes its dictionary, which has the texts of the whole group.
-        texts = next(file.iter_batches(1, numbers, [column], use_threads=False)).column(column)
-        values = getattr(texts, "dictionary", texts)
-        return max(lengths_of(values.view(LAYOUTS[str(values.type)])), default=0) or 1
-
-
-def groups_of(metadata: Any, leaf: int, slice_bytes: int) -> Iterator[tuple[list[int], int, int]]:
-    """Yield (numbers of row groups, their bytes, their rows): as many groups as fit in a slice, but at least one."""
-    numbers: list[int] = []
-    size = n_rows = repeated = 0
+def groups_of(metadata: Any, leaf: int, slice_bytes: int) -> Iterator[Groups]:
+    """Yield as many row groups at a time as fit in a slice, but at least one; leave out those without rows."""
+    collected = Groups([], 0, 0, 0)
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        group_size = group.column(leaf).total_uncompressed_size
-        most_repeated = group_size * group.num_rows  # if each row repeats one long text
-        is_more = size + group_size > slice_bytes or repeated + most_repeated > REPEATED_BYTES
-        if numbers and (is_more or n_rows + group.num_rows > slicing.SLICE_TEXTS):
-            yield numbers, size, n_rows
-            numbers = []
-            size = n_rows = repeated = 0
-        numbers.append(number)
-        size += group_size
-        n_rows += group.num_rows
-        repeated += most_repeated
-    if numbers:
-        yield numbers, size, n_rows
+        if not group.num_rows:
+            continue
+        size = group.column(leaf).total_uncompressed_size
+        one = Groups([number], size, group.num_rows, size * group.num_rows)
+        both = Groups(*map(operator.add, collected, one))
+        fits = both.size <= slice_bytes and both.n_rows <= slicing.SLICE_TEXTS and both.most_text <= REPEATED_BYTES
+        if collected.numbers and not fits:
+            yield collected
+            both = one
+        collected = both
+    if collected.numbers:
+        yield collected
+
+
+def rows_at_a_time(path: str, column: str | None, metadata: Any, groups: Groups) -> int:
+    """Return how many rows of row groups may be read at a time, so that their text fits in memory."""
+    is_large = groups.size > GROUP_BYTES or groups.n_rows > slicing.SLICE_TEXTS
+    # rows of 1 KB or more in the file are read as fast as their dictionary
+    pays_off = is_large or groups.size < groups.n_rows << 10
+    if groups.most_text <= REPEATED_BYTES or not pays_off:
+        return slicing.SLICE_TEXTS
+    with open_parquet(path, column, metadata, dictionaries=True) as file:
+        # With the first row comes its dictionary, which has the texts of the whole group.
+        texts = next(file.iter_batches(1, groups.numbers, [column], use_threads=False)).column(column)
+    values = getattr(texts, "dictionary", texts)
+    longest = max(lengths_of(values.view(LAYOUTS[str(values.type)])), default=0) or 1
+    return max(1, min(BATCH_BYTES // longest, slicing.SLICE_TEXTS))
 
 
 def read_groups(path: str, column: Any, metadata: Any, numbers: Sequence[int], row: int, errors: str) -> Any:

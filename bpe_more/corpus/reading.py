@@ -121,14 +121,13 @@ class Corpus:
                 is_document = not self.has_rows(path)
                 if is_document and self.begin is not None:
                     yield slicing.FILE_BEGINS
+                slices_of = slices_of_file if size else slices_of_pipe
                 if any(inputs.kind_of(path, self.options)):
                     from bpe_more.corpus import data
 
-                    yield from data.slices_of_file(path, slice_bytes, self.options)
-                else:
-                    slices_of = slices_of_file if size else slices_of_pipe
-                    with file_in_errors(path):
-                        yield from slices_of(path, slice_bytes, self.options)
+                    slices_of = data.slices_of_file
+                with file_in_errors(path):
+                    yield from slices_of(path, slice_bytes, self.options)
                 if is_document and self.end is not None:
                     yield slicing.FILE_ENDS
 
@@ -155,9 +154,9 @@ class Corpus:
             most_workers = self.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if self.n_bytes else workers.MOST_WORKERS
             # one thread collects texts; the smaller their slices are, the sooner the others begin
             slice_bytes = SLICE_BYTES_IN_C if self.paths else slicing.SLICE_BYTES // 2
-            normalizer = Normalizer(form, options.special_tokens) if form else None
             scan = table.scan_all
-            if normalizer:
+            if form:
+                normalizer = Normalizer(form, options.special_tokens)
                 scan = functools.partial(counting.scan_normalized, table, normalizer, options)
             results = self.results(scan, True, "counting words", slice_bytes, most_workers)
         else:
@@ -213,19 +212,12 @@ def is_read_from_arrow(texts: Any) -> bool:
     return storage not in ("object", "python") and importlib.util.find_spec("pyarrow") is not None
 
 
-def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Any]:
-    """Import arrow.py, which few calls need, and return its slices_of_arrow()."""
-    with all_delayed():  # signals
-        from bpe_more.corpus import arrow
-    return arrow.slices_of_arrow(columns, slice_bytes, errors)
-
-
 def slices_of_file(path: str, slice_bytes: int, options: choices.Options) -> Iterator[slicing.Slice]:
     """Cut a file into slices, which workers read."""
     size = os.stat(path).st_size
     start = 0
     window_start = slice_bytes
-    with file_in_errors(path), open(path, "rb") as file:
+    with open(path, "rb") as file:
         while window_start + slicing.WINDOW_BYTES < size:
             file.seek(window_start)
             if cut := slicing.last_cut(file.read(slicing.WINDOW_BYTES), options.pattern, options.special_tokens):
@@ -262,8 +254,8 @@ def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[Sm
         yield SmallFiles(files)
 
 
-def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iterator[slicing.Slice]:
-    """Collect texts into slices."""
+def slices_of_texts(texts: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Any]:
+    """Collect texts into slices; cut columns of Arrow into slices."""
     encode: Callable[[str], bytes] = str.encode  # faster than a call of to_utf8
     if errors == "replace":
         encode = functools.partial(slicing.to_utf8, errors=errors)
@@ -280,7 +272,9 @@ def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iter
             raise ValueError(f"texts[{number}]: {error}; errors='replace' makes it U+FFFD") from None
         except TypeError:
             if number == 0 and inputs.is_arrow(text):
-                yield from slices_of_arrow(itertools.chain([text], texts), slice_bytes, errors)
+                with all_delayed():  # signals, as above
+                    from bpe_more.corpus import arrow  # only now: few calls need it
+                yield from arrow.slices_of_arrow(itertools.chain([text], texts), slice_bytes, errors)
                 return
             raise ValueError(f"texts[{number}]: text must be a str, not {type(text).__name__}") from None
         collected.append(utf8)

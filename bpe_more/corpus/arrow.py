@@ -162,8 +162,8 @@ def ranges_of(ends: Sequence[int], slice_bytes: int) -> Iterator[tuple[int, int]
     """Yield (first row, the row after the last one) of parts of about slice_bytes; row n ends at ends[n + 1]."""
     row, n_rows = 0, len(ends) - 1
     while row < n_rows:
-        most = min(row + slicing.SLICE_TEXTS, n_rows)
-        stop = bisect.bisect_left(ends, ends[row] + slice_bytes, row + 1, most)
+        last = min(row + slicing.SLICE_TEXTS, n_rows)
+        stop = bisect.bisect_left(ends, ends[row] + slice_bytes, row + 1, last)
         yield row, stop
         row = stop
 
@@ -319,7 +319,7 @@ def read_groups(path: str, column: Any, metadata: Any, numbers: Sequence[int], r
     """Return the texts of row groups."""
     with errors_in(f"{path}[{row}] or later"), open_parquet(path, column, metadata) as file:
         texts = file.read_row_groups(numbers, [column], use_threads=False).column(column)
-        array = texts.chunk(0) if texts.num_chunks == 1 else texts.combine_chunks()  # which copies even a single one
+        strings = texts.chunk(0) if texts.num_chunks == 1 else texts.combine_chunks()  # which copies even a single one
     # one slice: groups that workers read have at most SLICE_TEXTS rows
-    [rows] = slices_of_arrays(path, [array], sys.maxsize, errors, row)
+    [rows] = slices_of_arrays(path, [strings], sys.maxsize, errors, row)
     return rows.texts

@@ -54,7 +54,7 @@ def check_files(paths: Iterable[str], options: choices.Options) -> None:
         if packing == ".zst":
             package("zstandard", path)
         if kind in inputs.COLUMNAR:
-            text = "{} is compressed: decompress it first, because {} files aren't read so"
+            text = "{} is compressed: decompress it first, because compressed {} files aren't read"
             require(not packing, text, path, kind)
             inputs.check_file(path, FORMATS[kind])
             opened = arrow.open_parquet if kind == ".parquet" else arrow.open_arrow

@@ -228,7 +228,7 @@ FOREIGN = {  # name -> content, and what the error says
     "a.PARQ": (b"PAR1\x15\x04", r"Parquet; save it under a name that ends in \.parquet$"),
     "a.tar.gz": (gzip.compress(TAR.getvalue()), TAR_WAY), "a.tgz": (gzip.compress(TAR.getvalue()), TAR_WAY), "a.tar": (TAR.getvalue(), TAR_WAY),
     "archive.gz": (gzip.compress(TAR.getvalue()), TAR_WAY), "archive.txt": (TAR.getvalue(), TAR_WAY), "a.zip": (ZIP.getvalue(), "a zip archive; extract it"),
-    "a.parquet.gz": (gzip.compress(b"PAR1"), r"compressed: decompress it first, because \.parquet files aren't read so$"),
+    "a.parquet.gz": (gzip.compress(b"PAR1"), r"compressed: decompress it first, because compressed \.parquet files aren't read$"),
     "gzip.jsonl": (gzip.compress(LINES, mtime=0), GZIP_WAY + " --as jsonl$"), "gzip.txt": (gzip.compress(b"text", mtime=0), GZIP_WAY + "$"),
     "twice.txt.gz": (gzip.compress(gzip.compress(b"text")), GZIP_WAY), "gzip.parquet": (gzip.compress(LINES, mtime=0), GZIP_WAY),
     "zstd.txt": (ZSTD, "zstd; save"), "xz.txt": (lzma.compress(b"text"), "xz; decompress"), "bzip2.jsonl": (bz2.compress(LINES), "bzip2; decompress"),

@@ -115,8 +115,8 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
             corpus.n_specials += n_specials
             if part is slicing.FILE_BEGINS or part is slicing.FILE_ENDS:
                 ids = borders[part is slicing.FILE_ENDS]
-            elif isinstance(part, slicing.SmallFiles) or not slicing.files_of(part):  # files, or texts, as a whole
-                if not isinstance(part, slicing.SmallFiles):  # files are counted already
+            elif not isinstance(part, slicing.Slice):  # whole texts
+                if isinstance(part, slicing.TextRows):  # files are counted already
                     corpus.n_documents += len(ends)
                 ids = with_borders(ids, ends, id_bytes, borders) if any(borders) else ids
             file.write(ids)

@@ -8,6 +8,7 @@ Uses: choices, arrow, inputs, slicing, errors, outputs.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import functools
 import gzip
@@ -20,7 +21,7 @@ from typing import Any
 
 from bpe_more import choices, outputs
 from bpe_more.corpus import arrow, inputs, slicing
-from bpe_more.corpus.slicing import REPLACE_MAKES_IT, TextRows, Texts
+from bpe_more.corpus.slicing import REPLACE_MAKES_IT, TextRows
 from bpe_more.errors import all_delayed, package, require
 
 # scan_json(text, 0) returns (value, its end), and takes no space before the value
@@ -44,7 +45,6 @@ LINES_BYTES = 512 << 10  # how much JSON a worker parses at a time: what it make
 ZST_BYTES = 2 << 10  # how much is unpacked at a time: 4 bytes may become 128 KB
 FORMATS = {".parquet": "Parquet", ".arrow": "Arrow", ".feather": "Arrow", ".gz": "gzip", ".zst": "zstd", "": ""}
 AS_TEXT = "column=None, or --as text, reads the file as plain text, with its braces"
-BOM = b"\xef\xbb\xbf"  # a byte-order mark
 
 
 def check_files(paths: Iterable[str], options: choices.Options) -> None:
@@ -125,9 +125,9 @@ def without_mark(path: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Leave out a byte-order mark before JSON Lines. Raises ValueError for an array, which may be one long line."""
     blocks = iter(blocks)
     start = b""
-    while len(start) < len(BOM) and (block := next(blocks, b"")):
+    while len(start) < len(codecs.BOM_UTF8) and (block := next(blocks, b"")):
         start += block
-    start = start.removeprefix(BOM)
+    start = start.removeprefix(codecs.BOM_UTF8)
     text = "{}: a JSON array, not an object in each line; jq -c '.[]' converts it; {}"
     require(not start.lstrip().startswith(b"["), text, path, AS_TEXT)
     yield start
@@ -140,33 +140,38 @@ def place_of_line(path: str, lines: bytes, first: int, row: int) -> str:
     return f"{path}, line {numbers[row]}"
 
 
-def read_lines(path: str, lines: bytes, first: int, column: Any, errors: str) -> Texts:
+def read_lines(path: str, lines: bytes, first: int, column: Any, errors: str) -> list[bytes]:
     """Return the texts of lines of JSON."""
     try:
         rows = map(fast_json, filter(None, lines.split(b"\n")))
         texts = map(operator.itemgetter(column), rows)  # no Python loop: it may refuse what text_of_line() accepts
-        return slicing.block_of(list(map(str.encode, texts)))
+        return list(map(str.encode, texts))
     except (ValueError, KeyError, TypeError, RecursionError):
         return read_each_line(path, lines, first, column, errors)
 
 
-def read_each_line(path: str, lines: bytes, first: int, column: Any, errors: str) -> Texts:
+def read_each_line(path: str, lines: bytes, first: int, column: Any, errors: str) -> list[bytes]:
     """Return the texts of lines of JSON; errors have the file and the line."""
     texts = []
     for number, line in enumerate(lines.split(b"\n"), first):
         if line and not line.isspace():
             try:
                 texts.append(text_of_line(line, column, errors))
-            except UnicodeError as error:
-                raise ValueError(f"{path}, line {number}: {error}; {REPLACE_MAKES_IT} U+FFFD") from None
-            except (json.JSONDecodeError, RecursionError) as error:
-                text = f"not JSON: {getattr(error, 'msg', error)} in column {getattr(error, 'colno', 1)}"
-                if isinstance(error, ValueError) and line.rstrip().endswith((b"{", b"[", b",", b":")):
-                    text = "an object in several lines; jq -c . writes each object in one line"
-                raise ValueError(f"{path}, line {number}: {text}; {AS_TEXT}") from None
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from None
-    return slicing.block_of(texts)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{path}, line {number}: {reason_of(error, line)}") from None
+    return texts
+
+
+def reason_of(error: Exception, line: bytes) -> str:
+    """Say why a line can't be read, and what to do."""
+    if isinstance(error, UnicodeError):
+        return f"{error}; {REPLACE_MAKES_IT} U+FFFD"
+    if not isinstance(error, (json.JSONDecodeError, RecursionError)):
+        return str(error)
+    text = f"not JSON: {getattr(error, 'msg', error)} in column {getattr(error, 'colno', 1)}"
+    if isinstance(error, ValueError) and line.rstrip().endswith((b"{", b"[", b",", b":")):
+        text = "an object in several lines; jq -c . writes each object in one line"
+    return f"{text}; {AS_TEXT}"
 
 
 def text_of_line(line: bytes, column: Any, errors: str) -> bytes:

@@ -41,6 +41,7 @@ REFUSED = {
 }
 KINDS = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".json")  # ends of the names of files with columns
 COLUMNAR = KINDS[:3]
+EXTENSIONS = re.compile(rf"(?s).*?({'|'.join(map(re.escape, KINDS))})?(\.gz|\.zst)?")  # matches any path
 START_BYTES = 1 << 10
 STARTS = [  # at which byte, what is there, and in which format
     (0, b"\x1f\x8b", "gzip"),
@@ -99,8 +100,7 @@ def kind_of(path: str, options: choices.Options) -> tuple[str, str]:
     If both are "", it is a plain file, and data.py isn't imported. Add a new extension to
     glob_for() and to NOT_TEXT in bpe.py, too.
     """
-    kinds = "|".join(map(re.escape, KINDS))
-    endings: Any = re.fullmatch(rf"(?s).*?({kinds})?(\.gz|\.zst)?", path.lower())  # which matches any path
+    endings: Any = EXTENSIONS.fullmatch(path.lower())
     kind, packing = endings.groups("")
     return ("" if options.column is None and kind not in COLUMNAR else kind), packing
 

@@ -24,8 +24,7 @@ def with_progress(items: Iterable[T], wanted: bool,
     """Pass items on; if wanted, show the progress, at most five times a second.
 
     describe(number of items) returns (text, how much is done, the total or 0, unit). A time left is shown from a tenth
-    of the total on. For merges, which become faster, it is an upper bound:
-    before a tenth, it was up to 70 times too long.
+    of the total on. For merges, which become faster, it is too long: up to 70 times before that tenth.
     """
     if not wanted:
         yield from items

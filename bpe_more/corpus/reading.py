@@ -24,7 +24,7 @@ import bpe
 from bpe_more import choices, outputs, workers
 from bpe_more.corpus import counting, inputs, progress, slicing
 from bpe_more.corpus.counting import WordTable
-from bpe_more.corpus.slicing import SmallFiles, apply_to_slice
+from bpe_more.corpus.slicing import SmallFiles, TextRows, apply_to_slice
 from bpe_more.errors import all_delayed, plural, require, warn
 from bpe_more.outputs import file_in_errors
 from bpe_more.patterns.steps import Normalizer, after_form
@@ -259,6 +259,7 @@ def slices_of_texts(texts: Iterable[Any], slice_bytes: int, errors: str) -> Iter
     encode: Callable[[str], bytes] = str.encode  # faster than a call of to_utf8
     if errors == "replace":
         encode = functools.partial(slicing.to_utf8, errors=errors)
+    place = "texts[{}]".format
     collected: list[bytes] = []
     n_bytes = 0
     if isinstance(texts, Mapping):
@@ -269,19 +270,19 @@ def slices_of_texts(texts: Iterable[Any], slice_bytes: int, errors: str) -> Iter
         try:
             utf8 = encode(text)
         except UnicodeEncodeError as error:
-            raise ValueError(f"texts[{number}]: {error}; errors='replace' makes it U+FFFD") from None
+            raise ValueError(f"{place(number)}: {error}; {slicing.REPLACE_MAKES_IT} U+FFFD") from None
         except TypeError:
             if number == 0 and inputs.is_arrow(text):
                 with all_delayed():  # signals, as above
                     from bpe_more.corpus import arrow  # only now: few calls need it
                 yield from arrow.slices_of_arrow(itertools.chain([text], texts), slice_bytes, errors)
                 return
-            raise ValueError(f"texts[{number}]: text must be a str, not {type(text).__name__}") from None
+            raise ValueError(f"{place(number)}: text must be a str, not {type(text).__name__}") from None
         collected.append(utf8)
         n_bytes += len(utf8)
         if n_bytes >= slice_bytes or len(collected) == slicing.SLICE_TEXTS:
-            yield slicing.Slice("", number + 1 - len(collected), number + 1, collected)
+            yield TextRows(place, number + 1 - len(collected), collected)
             collected = []
             n_bytes = 0
     if collected:
-        yield slicing.Slice("", number + 1 - len(collected), number + 1, collected)
+        yield TextRows(place, number + 1 - len(collected), collected)

@@ -1,7 +1,7 @@
 """Slices of a corpus, on which workers work: where text may be cut without changing a word, and the kinds of slices.
 
 A worker gets a slice, reads its texts, and works on them, in apply_to_slice(). There are three kinds of slices: Slice,
-a part of a file, or some texts of a call; SmallFiles, each a text; TextRows, texts from columns and from JSON Lines.
+a part of a file; SmallFiles, each a text; TextRows, which are strings of a call, or rows of a column or JSON Lines.
 
 Gives: these; last_cut(), cut_stream(), slices_of_blocks(); Texts, a block of texts as C takes it, and block_of(), which
 makes one; to_utf8() and join_surrogates(), for str.
@@ -11,13 +11,11 @@ Uses: choices, inputs, errors, outputs, patterns.steps.
 from __future__ import annotations
 
 import codecs
-import contextlib
 import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-import bpe
 from bpe_more import choices
 from bpe_more.corpus import inputs
 from bpe_more.errors import require
@@ -77,13 +75,18 @@ def cut_stream(blocks: Iterable[bytes], pattern: str, special_tokens: tuple[str,
         yield bytes(data)
 
 
-class Slice(bpe.Slice):
-    """A slice of bpe.py. If it is a part of a file, a worker reads it, unless its text is there already."""
+class Slice(NamedTuple):
+    """A part of a file, cut so that no word changes."""
+
+    path: str
+    start: int
+    end: int
+    data: bytes | None = None  # None if a worker is to read it
 
     def read(self) -> Sequence[bytes]:
-        """Return the texts."""
-        if self.texts or not self.path:
-            return self.texts
+        """Return the text."""
+        if self.data is not None:
+            return [self.data]
         size = self.end - self.start
         with file_in_errors(self.path), open(self.path, "rb") as file:
             file.seek(self.start)
@@ -94,8 +97,12 @@ class Slice(bpe.Slice):
             inputs.check_start(self.path, data[: inputs.START_BYTES])
         return [data]
 
-
-FILE_BEGINS, FILE_ENDS = Slice("", 0, 0), Slice("", 0, 0)  # no text: encode_corpus writes `begin`, or `end`
+    def with_place(self, error: ValueError) -> str:
+        """Return the text of an error, with the file and the place."""
+        if isinstance(error, UnicodeDecodeError):
+            byte = f"byte {self.start + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
+            return f"{self.path}: not valid UTF-8 at {byte}"
+        return f"{self.path}, bytes {self.start} to {self.end}: {error}"
 
 
 class SmallFiles(tuple[Slice, ...]):
@@ -105,9 +112,9 @@ class SmallFiles(tuple[Slice, ...]):
         """Return the texts."""
         return [text for file in self for text in file.read()]
 
-    def named_in_errors(self) -> Any:
-        """Leave errors as they are: apply_to_slice() tries each file alone."""
-        return contextlib.nullcontext()
+    def with_place(self, error: ValueError) -> str:
+        """Return the text of an error alone: apply_to_slice() finds its file."""
+        return str(error)
 
 
 class Texts(Sequence[bytes]):
@@ -122,12 +129,18 @@ class Texts(Sequence[bytes]):
     def __getitem__(self, number: Any) -> Any:
         return bytes(self.data[self.ends[number - 1] if number else 0 : self.ends[number]])
 
+    def __iter__(self) -> Iterator[bytes]:
+        data = bytes(self.data)
+        return (data[start:end] for start, end in itertools.pairwise([0, *self.ends]))
+
     def __reduce__(self) -> tuple[object, ...]:
         return Texts, (bytes(self.data), self.ends)  # for a worker process: without the rest of Arrow's memory
 
 
 def block_of(texts: Sequence[bytes]) -> Texts:
-    """Make a block of a list of texts."""
+    """Make a block of texts, if they aren't one."""
+    if type(texts) is Texts:
+        return texts
     return Texts(b"".join(texts), array("Q", itertools.accumulate(map(len, texts))))
 
 
@@ -136,46 +149,47 @@ class TextRows(NamedTuple):
 
     place: Callable[[int], str]  # of a row, by its number, for errors
     first: int  # the number of the first row
-    texts: Texts | Callable[[], Texts]  # or a function that reads them, in a worker
+    texts: Sequence[bytes] | Callable[[], Sequence[bytes]]  # or a function that reads them, in a worker
 
     def read(self) -> Sequence[bytes]:
         """Return the texts."""
         return self.texts() if callable(self.texts) else self.texts
 
-    @contextlib.contextmanager
-    def named_in_errors(self) -> Iterator[None]:
-        """Name the row in errors."""
-        try:
-            yield
-        except UnicodeDecodeError as error:
-            bad = (number for number, text in enumerate(self.read()) if text.decode("utf-8", "ignore").encode() != text)
-            raise ValueError(f"{self.place(self.first + next(bad))}: {error}; {REPLACE_MAKES_IT} U+FFFD") from None
-        except ValueError as error:
-            number = getattr(error, "number", 0)  # encode_texts puts the number of its text on an error
-            raise ValueError(f"{self.place(self.first + number)}: {error}") from None
+    def with_place(self, error: ValueError) -> str:
+        """Return the text of an error, with the place of its row."""
+        number = getattr(error, "number", 0)  # encode_texts puts the number of its text on an error
+        way = ""
+        if isinstance(error, UnicodeDecodeError):
+            texts = enumerate(self.read())
+            number = next(n for n, text in texts if text.decode("utf-8", "ignore").encode() != text)
+            way = f"; {REPLACE_MAKES_IT} U+FFFD"
+        return f"{self.place(self.first + number)}: {error}{way}"
 
 
-def files_of(part: Any) -> Sequence[bpe.Slice]:
-    """Return the files, or the part of a file, in a slice: a text is read from each. Rows and texts are none."""
-    if isinstance(part, SmallFiles):
-        return part
-    return [part] if isinstance(part, bpe.Slice) and part.path else []
+# slices without text, where encode_corpus writes the special tokens begin= and end=
+FILE_BEGINS, FILE_ENDS = TextRows(str, 0, ()), TextRows(str, 0, ())
 
 
-def apply_to_slice(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tuple[int, T, list[str]]:
+def apply_to_slice(work: Callable[[Sequence[bytes]], T], errors: str,
+                   part: Slice | SmallFiles | TextRows) -> tuple[int, T, Sequence[str]]:
     """Read the texts of a slice, in a worker; return (bytes, work(texts), files that begin with a byte-order mark).
 
     Errors get the file and the place.
     """
+    with_mark: Sequence[str] = ()
     try:
-        texts = part.read()
-        n_bytes = len(texts.data) if isinstance(texts, Texts) else sum(map(len, texts))
-        starts = [(file, text) for file, text in zip(files_of(part), texts) if file.start == 0]
-        with_mark = [file.path for file, text in starts if text.startswith(codecs.BOM_UTF8)]
+        texts = block_of(part.read())
+        n_bytes = len(texts.data)
+        if not isinstance(part, TextRows):
+            files = part if isinstance(part, SmallFiles) else [part]
+            starts = [(file, text) for file, text in zip(files, texts) if file.start == 0]
+            with_mark = [file.path for file, text in starts if text.startswith(codecs.BOM_UTF8)]
         if errors == "replace":
-            texts = [text.decode("utf-8", "replace").encode("utf-8") for text in texts]
-        with part.named_in_errors():
+            texts = block_of([text.decode("utf-8", "replace").encode("utf-8") for text in texts])
+        try:
             return n_bytes, work(texts), with_mark
+        except ValueError as error:
+            raise ValueError(part.with_place(error)) from None
     except (OSError, ValueError):
         if isinstance(part, SmallFiles):
             for file in part:
@@ -187,7 +201,7 @@ def slices_of_blocks(name: str, blocks: Iterable[bytes], slice_bytes: int, optio
     """Cut the blocks of a file, which need not end where words do, into slices."""
     start = 0
     for data in cut_stream(blocks, options.pattern, options.special_tokens, slice_bytes, slice_bytes):
-        yield Slice(name, start, start + len(data), (data,))
+        yield Slice(name, start, start + len(data), data)
         start += len(data)
 
 

@@ -56,7 +56,8 @@ def check_files(paths: Iterable[str], options: choices.Options) -> None:
         if kind in inputs.COLUMNAR:
             text = "{} is compressed: decompress it first, because compressed {} files aren't read"
             require(not packing, text, path, kind)
-            inputs.check_file(path, FORMATS[kind])
+            with open(path, "rb") as file:
+                inputs.check_start(path, file.read(inputs.START_BYTES), FORMATS[kind])
             opened = arrow.open_parquet if kind == ".parquet" else arrow.open_arrow
             opened(path, options.column)
 
@@ -103,22 +104,18 @@ def slices_of_lines(path: str, blocks: Iterable[bytes], slice_bytes: int,
                     options: choices.Options) -> Iterator[TextRows]:
     """Cut JSON Lines into slices of whole lines, which workers read."""
     first = 1
-    collected: list[bytes] = []
-    n_bytes = 0
+    data = bytearray()
     for block in itertools.chain(without_mark(path, blocks), [b""]):  # an empty one at the end
-        end = block.rfind(b"\n") + 1
-        collected.append(block[:end])
-        n_bytes += end
-        if n_bytes and (not block or (end and n_bytes >= slice_bytes)):
-            lines = b"".join(collected)
+        n_before = len(data)
+        data += block
+        end = data.rfind(b"\n", n_before) + 1 if block else len(data)
+        if end >= (slice_bytes if block else 1):
+            lines = bytes(data[:end])
+            del data[:end]
             place = functools.partial(place_of_line, path, lines, first)
             read = functools.partial(read_lines, path, lines, first, options.column, options.errors)
             yield TextRows(place, 0, read)
             first += lines.count(b"\n")
-            collected = []
-            n_bytes = 0
-        collected.append(block[end:])
-        n_bytes += len(block) - end
 
 
 def without_mark(path: str, blocks: Iterable[bytes]) -> Iterator[bytes]:

@@ -2,8 +2,8 @@
 
 Files are known by the ends of their names, and by their first bytes; folders by a file in them; objects by their types.
 
-Gives: check_path(), check_start(), check_plain(), check_file(), check_texts(): each refuses some inputs; checked(), for
-blocks; kind_of(), which says by a name how a file is read; is_arrow(); glob_for(), expanded().
+Gives: check_path(), check_start(), check_plain(), check_texts(): each refuses some inputs; checked(), for blocks;
+kind_of(), which says by a name how a file is read; is_arrow(); glob_for() and expanded(), for folders and globs.
 Uses: choices, errors, outputs.
 """
 
@@ -153,12 +153,6 @@ def checked(path: str, blocks: Iterable[bytes], check: Callable[[str, bytes], No
         if number == 0:
             check(path, block[:START_BYTES])
         yield block
-
-
-def check_file(path: str, expected: str) -> None:
-    """Refuse a file whose first bytes are those of another format."""
-    with open(path, "rb") as file:
-        check_start(path, file.read(START_BYTES), expected)
 
 
 def is_arrow(value: object) -> bool:

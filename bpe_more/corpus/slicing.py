@@ -133,9 +133,6 @@ class Texts(Sequence[bytes]):
         data = bytes(self.data)
         return (data[start:end] for start, end in itertools.pairwise([0, *self.ends]))
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return Texts, (bytes(self.data), self.ends)  # for a worker process: without the rest of Arrow's memory
-
 
 def block_of(texts: Sequence[bytes]) -> Texts:
     """Make a block of texts, if they aren't one."""

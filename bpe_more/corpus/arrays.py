@@ -106,7 +106,7 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
     count = counting.special_counter(corpus.counted, encoder.in_c) if corpus.counted else None
     task = functools.partial(encode_and_count, encode_texts, count)
     results = corpus.results(task, encoder.in_c, "encoding")
-    corpus.n_documents = sum(not corpus.has_rows(path) for path in corpus.paths)
+    corpus.n_documents = sum(not kind for kind, _ in corpus.kinds)  # files without rows
     with new_files([output]) as [file], contextlib.closing(results), file_in_errors(output):
         header = bpe.npy_header(id_bytes, 0) if name.endswith(".npy") else b""
         file.write(header)

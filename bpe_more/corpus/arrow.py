@@ -264,6 +264,7 @@ def slices_of_parquet(path: str, slice_bytes: int, options: choices.Options) -> 
     """Cut a Parquet file into slices: row groups, which workers read, and parts of large ones, which are read here."""
     column = options.column
     with open_parquet(path, column) as file:
+        # in metadata, where a nested column counts as several, so the schema's number would be another one
         leaf = [file.schema.column(number).path for number in range(len(file.schema))].index(column)
         row = 0
         for groups in groups_of(file.metadata, leaf, slice_bytes):

@@ -53,8 +53,8 @@ class Corpus:
         if texts is not None and not isinstance(texts, (list, tuple)):
             inputs.check_texts(texts)
         self.texts: Iterable[Any] = () if texts is None else [texts] if is_read_from_arrow(texts) else texts
-        is_plain = [not any(inputs.kind_of(path, options)) for path in self.paths]
-        if not all(is_plain):
+        self.kinds = [inputs.kind_of(path, options) for path in self.paths]  # (format of rows, compression), or ""
+        if any(map(any, self.kinds)):
             with all_delayed():  # signals: none may interrupt an import
                 from bpe_more.corpus import data  # only now: few calls need it
             data.check_files(self.paths, options)
@@ -64,7 +64,7 @@ class Corpus:
             lacks = choices.lacking_in_c(options.pattern)
             require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
         # 0 for pipes, files in /proc, empty files, and files whose size isn't that of their text (.gz, .parquet)
-        has_size = [plain and path not in outputs.STDIN for path, plain in zip(self.paths, is_plain)]
+        has_size = [not any(kind) and path not in outputs.STDIN for path, kind in zip(self.paths, self.kinds)]
         self.sizes = [os.stat(path).st_size if known else 0 for path, known in zip(self.paths, has_size)]
         self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
         self.bytes_read = 0
@@ -113,16 +113,16 @@ class Corpus:
         """Cut files, and collect texts, into slices of about slice_bytes; collect small files up to an eighth of it."""
         yield from slices_of_texts(self.texts, slice_bytes, self.options.errors)
         small = slice_bytes // 8  # a task takes time to be handed out, and a large one delays others
-        for are_small, group in itertools.groupby(self.begun_files(), lambda pair: 0 < pair[1] < small):
+        for are_small, group in itertools.groupby(self.begun_files(), lambda file: 0 < file[1] < small):
             if are_small:  # without borders: encode_corpus puts begin and end around each of these texts itself
-                yield from slices_of_small_files((path for path, _ in group), small)
+                yield from slices_of_small_files((path for path, *_ in group), small)
                 continue
-            for path, size in group:
-                is_document = not self.has_rows(path)
+            for path, size, (kind, packing) in group:
+                is_document = not kind  # else it has rows, and each of them is one
                 if is_document and self.begin is not None:
                     yield slicing.FILE_BEGINS
                 slices_of = slices_of_file if size else slices_of_pipe
-                if any(inputs.kind_of(path, self.options)):
+                if kind or packing:
                     from bpe_more.corpus import data
 
                     slices_of = data.slices_of_file
@@ -131,15 +131,11 @@ class Corpus:
                 if is_document and self.end is not None:
                     yield slicing.FILE_ENDS
 
-    def begun_files(self) -> Iterator[tuple[str, int]]:
-        """Yield the files with their sizes; count them, for the progress line."""
-        for pair in zip(self.paths, self.sizes):
+    def begun_files(self) -> Iterator[tuple[str, int, tuple[str, str]]]:
+        """Yield the files with their sizes and kinds; count them, for the progress line."""
+        for file in zip(self.paths, self.sizes, self.kinds):
             self.n_begun += 1
-            yield pair
-
-    def has_rows(self, path: str) -> bool:
-        """Tell if a file has rows, each of which is a document."""
-        return bool(inputs.kind_of(path, self.options)[0])
+            yield file
 
     def count(self) -> Any:  # in C, a table with the methods of a WordTable
         """Count words in a table of the C engine, or in a WordTable if C can't be used."""
@@ -175,7 +171,6 @@ def checked_paths(paths: Any) -> list[str]:
     require(names, "no file: the list of paths is empty")
     for path in names:
         inputs.check_path(path)
-    for path in names:
         try:
             is_folder = path not in outputs.STDIN and stat.S_ISDIR(os.stat(path).st_mode)
         except OSError as error:

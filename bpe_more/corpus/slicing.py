@@ -1,7 +1,7 @@
-"""Slices of a corpus, on which workers work: where text may be cut without changing a word, and the kinds of slices.
+"""Slices of a corpus: where text may be cut without changing a word, and what a worker does with a slice.
 
-A worker gets a slice, reads its texts, and works on them, in apply_to_slice(). There are three kinds of slices: Slice,
-a part of a file; SmallFiles, each a text; TextRows, which are strings of a call, or rows of a column or JSON Lines.
+In apply_to_slice(), a worker reads the texts of a slice and works on them. There are three kinds of slices: Slice, a
+part of a file; SmallFiles, each a text; TextRows, which are strings of a call, or rows of a column or of JSON Lines.
 
 Gives: these; last_cut(), cut_stream(), slices_of_blocks(); Texts, a block of texts as C takes it, and block_of(), which
 makes one; to_utf8() and join_surrogates(), for str.
@@ -177,7 +177,7 @@ def apply_to_slice(work: Callable[[Sequence[bytes]], T], errors: str,
     try:
         texts = block_of(part.read())
         n_bytes = len(texts.data)
-        if not isinstance(part, TextRows):
+        if not isinstance(part, TextRows):  # there is a text for each file, or for a part of one
             files = part if isinstance(part, SmallFiles) else [part]
             starts = [(file, text) for file, text in zip(files, texts) if file.start == 0]
             with_mark = [file.path for file, text in starts if text.startswith(codecs.BOM_UTF8)]

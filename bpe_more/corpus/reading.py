@@ -276,8 +276,8 @@ def slices_of_texts(texts: Iterable[Any], slice_bytes: int, errors: str) -> Iter
         collected.append(utf8)
         n_bytes += len(utf8)
         if n_bytes >= slice_bytes or len(collected) == slicing.SLICE_TEXTS:
-            yield TextRows(place, number + 1 - len(collected), collected)
+            yield TextRows(place, number + 1 - len(collected), collected, n_bytes)
             collected = []
             n_bytes = 0
     if collected:
-        yield TextRows(place, number + 1 - len(collected), collected)
+        yield TextRows(place, number + 1 - len(collected), collected, n_bytes)

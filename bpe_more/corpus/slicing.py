@@ -147,6 +147,7 @@ class TextRows(NamedTuple):
     place: Callable[[int], str]  # of a row, by its number, for errors
     first: int  # the number of the first row
     texts: Sequence[bytes] | Callable[[], Sequence[bytes]]  # or a function that reads them, in a worker
+    n_bytes: int = 0  # of the texts; 0 if a worker is to count them
 
     def read(self) -> Sequence[bytes]:
         """Return the texts."""
@@ -175,8 +176,11 @@ def apply_to_slice(work: Callable[[Sequence[bytes]], T], errors: str,
     """
     with_mark: Sequence[str] = ()
     try:
-        texts = block_of(part.read())
-        n_bytes = len(texts.data)
+        texts = part.read()
+        n_bytes = part.n_bytes if isinstance(part, TextRows) else 0
+        if not n_bytes:
+            texts = block_of(texts)
+            n_bytes = len(texts.data)
         if not isinstance(part, TextRows):  # there is a text for each file, or for a part of one
             files = part if isinstance(part, SmallFiles) else [part]
             starts = [(file, text) for file, text in zip(files, texts) if file.start == 0]

@@ -93,25 +93,19 @@ def checked_counts(words: Any, special_tokens: Sequence[str]) -> Iterator[tuple[
     if not isinstance(words, Iterable):
         raise TypeError(f"words must be a mapping of words to counts, or pairs (word, count), not {words!r:.60}")
     for pair in words.items() if isinstance(words, Mapping) else words:
+        if isinstance(pair, (str, bytes)):  # b"hi" could be unpacked like a pair, into 104 and 105
+            way = "for words without counts, pass {word.encode(): 1 for word in words}"
+            raise TypeError(f"{pair!r:.60} is not a pair (word, count): {way}")
         try:
             word, count = pair
             good = isinstance(word, bytes) and operator.index(count) >= 0
         except (TypeError, ValueError) as error:
-            check_word_has_count(pair)
             raise TypeError(f"{pair!r:.60} is not a pair (word, count): {error}") from None
         if not good:  # faster than a call of require() for each pair
-            check_word_has_count(pair)
             raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
         if special_tokens and special.search(word):  # without any, `special` would match every word
             raise ValueError(f"the word {word!r:.60} has a special token in it, so it can't come from text")
         yield pair
-
-
-def check_word_has_count(pair: object) -> None:
-    """Refuse a word without a count. b"hi" could be unpacked like a pair, into 104 and 105."""
-    if isinstance(pair, (str, bytes)):
-        way = "for words without counts, pass {word.encode(): 1 for word in words}"
-        raise TypeError(f"{pair!r:.60} is not a pair (word, count): {way}")
 
 
 def learn_model(table: counting.WordTable, options: choices.Options) -> bpe.Model:

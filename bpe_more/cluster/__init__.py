@@ -315,7 +315,8 @@ def encode_rows(tokenizer: Tokenizer, corpus: reading.Corpus, output: str) -> in
     encoder = tokenizer.encoder_for(options.engine)
     encode_texts = functools.partial(arrays.encode_leaving_out, encoder, f"u{id_bytes}", options.errors)
     results: Iterator[Any] = ((ids, ends) for _, (ids, ends, _) in corpus.results(encode_texts, True))
-    if not corpus.has_rows(corpus.paths[0]):  # the whole file is one text, even if it is empty
+    [(format_of_rows, _)] = corpus.kinds
+    if not format_of_rows:  # the whole file is one text, even if it is empty
         text = b"".join(ids for ids, _ in results)
         results = iter([(text, [len(text) // id_bytes])])
     kind = pyarrow.uint16() if id_bytes == 2 else pyarrow.uint32()

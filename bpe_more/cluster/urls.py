@@ -76,7 +76,7 @@ def named_by(path: str) -> Iterator[File]:
             if not os.path.isdir(name):
                 yield File(absolute(name), about.st_size, str(about.st_mtime_ns))
             elif not is_pattern:
-                raise ValueError(folder.format(path, inputs.files_in(path)))
+                raise ValueError(folder.format(path, inputs.glob_for(path)))
         return
     is_pattern = bool(re.search(r"[*[]", inner))  # "?" begins the query of a URL
     for name in sorted(system.glob(inner)) if is_pattern else [inner]:

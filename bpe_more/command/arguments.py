@@ -217,7 +217,7 @@ def find_corpus(args: Namespace) -> None:
     for path in args.corpus:  # Corpus does that, too, but its errors are for Python
         inputs.check_path(path)
         if os.path.isdir(path):
-            raise ValueError(f"{path} is a folder; name its files ({inputs.files_in(path)})")
+            raise ValueError(f"{path} is a folder; name its files ({inputs.glob_for(path)})")
         if path.lower().endswith((".csv", ".tsv")):
             warnings.warn(f"{path} was read as plain text, with all columns; for one column, convert it to Parquet "
                           "(docs/data.md), and name it: --column text", stacklevel=2)

@@ -1,7 +1,7 @@
 """Arrays of token ids: a corpus as a .npy or .bin file.
 
 Gives: encode_corpus(), border_ids().
-Uses: counting, reading, errors, outputs.
+Uses: counting, reading, slicing, errors, outputs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import bpe
-from bpe_more.corpus import counting
-from bpe_more.corpus.reading import Border, Corpus, SmallFiles
+from bpe_more.corpus import counting, slicing
+from bpe_more.corpus.reading import Corpus
 from bpe_more.errors import require
 from bpe_more.outputs import check_outputs, file_in_errors, new_files
 
@@ -86,17 +86,17 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
     count = counting.special_counter(corpus.counted, encoder.in_c) if corpus.counted else None
     task = functools.partial(encode_and_count, encode_texts, count)
     results = corpus.results(task, encoder.in_c, "encoding")
-    corpus.n_documents = sum(not corpus.has_rows(path) for path in corpus.paths)
+    corpus.n_documents = sum(not kind for kind, _ in corpus.kinds)  # files without rows
     with new_files([output]) as [file], contextlib.closing(results), file_in_errors(output):
         header = bpe.npy_header(id_bytes, 0) if name.endswith(".npy") else b""
         file.write(header)
         for part, ((ids, ends, n_left_out), n_specials) in results:
             corpus.n_left_out += n_left_out
             corpus.n_specials += n_specials
-            if isinstance(part, Border):
-                ids = borders[part.is_end]
-            elif isinstance(part, SmallFiles) or part.first_text is not None:  # whole files or texts
-                if not isinstance(part, SmallFiles):  # files are counted already
+            if part is slicing.FILE_BEGINS or part is slicing.FILE_ENDS:
+                ids = borders[part is slicing.FILE_ENDS]
+            elif not isinstance(part, slicing.Slice):  # whole texts
+                if isinstance(part, slicing.TextRows):  # files are counted already
                     corpus.n_documents += len(ends)
                 ids = with_borders(ids, ends, id_bytes, borders) if any(borders) else ids
             file.write(ids)

@@ -3,10 +3,10 @@
 In Arrow's memory, a column of strings is a block of UTF-8, and the offsets at which texts end. The C engine takes
 the same layout, so it reads them in place. Nothing may change it meanwhile: C checks it, and then relies on it.
 
-Gives: Texts, a block as C takes it, and block_of(), which makes one; TextRows, a slice of such texts, for JSON Lines,
-too; slices_of_arrow(), slices_of_arrays(), slices_of_parquet(); open_arrow(), open_parquet(). pyarrow is imported if
-needed.
-Uses: choices, slicing, errors.
+Gives: slices_of_arrow() for columns in memory, slices_of_arrays() for those of a file, slices_of_parquet();
+open_arrow() and open_parquet(), which refuse a file without the column; wrong_column(), what their error says;
+errors_in(). pyarrow is imported if needed.
+Uses: choices, inputs, slicing, errors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bpe_more import choices
-from bpe_more.corpus import slicing
+from bpe_more.corpus import inputs, slicing
+from bpe_more.corpus.slicing import REPLACE_MAKES_IT, TextRows, Texts
 from bpe_more.errors import package, require
 
 # the types of text in Arrow, and those of bytes with the same layout
@@ -33,50 +34,6 @@ GROUP_BYTES = 8 << 20  # a worker reads row groups of Parquet up to this size; l
 # could expand to more than REPEATED_BYTES, the longest text in the dictionary is looked up, ...
 REPEATED_BYTES = 64 << 20
 BATCH_BYTES = 16 << 20  # ... and at most this much text is read at a time
-REPLACE_MAKES_IT = "errors='replace' makes it"
-
-
-class Texts(Sequence[bytes]):
-    """Texts as C takes them: a block of UTF-8, and the place at which each one ends."""
-
-    def __init__(self, data: Any, ends: array[int]) -> None:
-        self.data, self.ends = data, ends
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def __getitem__(self, number: Any) -> Any:
-        return bytes(self.data[self.ends[number - 1] if number else 0 : self.ends[number]])
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Texts, (bytes(self.data), self.ends)  # for a worker process: without the rest of Arrow's memory
-
-
-def block_of(texts: Sequence[bytes]) -> Texts:
-    """Make a block of a list of texts."""
-    return Texts(b"".join(texts), array("Q", itertools.accumulate(map(len, texts))))
-
-
-class TextRows(NamedTuple):
-    """A slice of rows, each a text, which a worker reads."""
-
-    place: Callable[[int], str]  # of a text, for errors
-    texts: Texts | Callable[[str], Texts]  # or a function that reads them; it takes "strict" or "replace"
-    first_text: int
-
-    def apply(self, work: Callable[[Any], Any], errors: str) -> tuple[int, Any]:
-        """Return how many bytes the texts have, and work(texts); add the place to errors."""
-        texts = self.texts(errors) if callable(self.texts) else self.texts
-        if errors == "replace":  # Arrow's bytes may be invalid UTF-8: only nulls have been replaced so far
-            texts = block_of([text.decode("utf-8", "replace").encode("utf-8") for text in texts])
-        try:
-            return len(texts.data), work(texts)
-        except UnicodeDecodeError as error:
-            number = next(n for n, text in enumerate(texts) if text.decode("utf-8", "ignore").encode() != text)
-            raise ValueError(f"{self.place(self.first_text + number)}: {error}; {REPLACE_MAKES_IT} U+FFFD") from None
-        except ValueError as error:
-            number = getattr(error, "number", 0)  # encode_texts puts the number of its text on an error
-            raise ValueError(f"{self.place(self.first_text + number)}: {error}") from None
 
 
 @contextlib.contextmanager
@@ -103,7 +60,7 @@ def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> It
 def arrays_of(column: Any) -> Iterator[Any]:
     """Yield the arrays of a column, a table or a stream."""
     pyarrow = package("pyarrow", "text in Arrow's memory")
-    require(slicing.is_arrow(column), "after a column of Arrow, texts has a {}", type(column).__name__)
+    require(inputs.is_arrow(column), "after a column of Arrow, texts has a {}", type(column).__name__)
     if not hasattr(column, "__arrow_c_stream__"):
         arrays: Any = [pyarrow.array(column)]
     else:
@@ -128,7 +85,7 @@ def slices_of_arrays(name: str, arrays: Iterable[Any], slice_bytes: int, errors:
     place = functools.partial("{}[{}]".format, name)
     for group in grouped(checked_arrays(place, arrays, slice_bytes, errors, row), slice_bytes):
         for texts in cut(group[0] if len(group) == 1 else concat_arrays(group), slice_bytes):
-            yield TextRows(place, texts, row)
+            yield TextRows(place, row, texts)
             row += len(texts)
 
 
@@ -172,7 +129,7 @@ def is_text(kind: Any) -> bool:
 
 
 def arrays_of_bytes(strings: Any, slice_bytes: int) -> Iterator[Any]:
-    """Yield an array as arrays of bytes. Arrays whose layout isn't C's are copied, some texts at a time."""
+    """Yield an array as arrays of bytes. Views and dictionaries, whose layout isn't C's, are copied in parts."""
     indices = getattr(strings, "indices", None)  # of a dictionary
     values = strings if indices is None else strings.dictionary
     values = values.view(LAYOUTS[str(values.type)])
@@ -181,23 +138,35 @@ def arrays_of_bytes(strings: Any, slice_bytes: int) -> Iterator[Any]:
     if indices is not None:
         values = values.cast("large_binary")  # its places have 64 bits, so no part is too large
         lengths = list(lengths_of(values))
+
+        def lengths_of_rows(rows: Any) -> Iterable[int]:
+            return [0 if number is None else lengths[number] for number in rows.to_pylist()]
+
+        yield from copied(indices, lengths_of_rows, values.take, slice_bytes)
     elif str(values.type) in ("binary", "large_binary"):
         yield values
-        return
-    for start in range(0, len(strings), slicing.SLICE_TEXTS):
-        if indices is None:
-            part = values.slice(start, slicing.SLICE_TEXTS)
-            sizes = lengths_of(part)
-        else:
-            part = indices.slice(start, slicing.SLICE_TEXTS)
-            sizes = [0 if number is None else lengths[number] for number in part.to_pylist()]
-        ends = list(itertools.accumulate(sizes, initial=0))
-        row = 0
-        while row < len(part):
-            stop = bisect.bisect_left(ends, ends[row] + slice_bytes, row + 1, len(part))
-            rows = part.slice(row, stop - row)
-            yield rows.cast("large_binary") if indices is None else values.take(rows)
-            row = stop
+    else:
+        yield from copied(values, lengths_of, operator.methodcaller("cast", "large_binary"), slice_bytes)
+
+
+def copied(rows: Any, lengths_of_rows: Callable[[Any], Iterable[int]], copy: Callable[[Any], Any],
+           slice_bytes: int) -> Iterator[Any]:
+    """Yield copies of rows, of about slice_bytes each: rows that repeat a long text may have more than the memory."""
+    for start in range(0, len(rows), slicing.SLICE_TEXTS):
+        part = rows.slice(start, slicing.SLICE_TEXTS)
+        ends = list(itertools.accumulate(lengths_of_rows(part), initial=0))
+        for first, stop in ranges_of(ends, slice_bytes):
+            yield copy(part.slice(first, stop - first))
+
+
+def ranges_of(ends: Sequence[int], slice_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield (first row, the row after the last one) of parts of about slice_bytes; row n ends at ends[n + 1]."""
+    row, n_rows = 0, len(ends) - 1
+    while row < n_rows:
+        last = min(row + slicing.SLICE_TEXTS, n_rows)
+        stop = bisect.bisect_left(ends, ends[row] + slice_bytes, row + 1, last)
+        yield row, stop
+        row = stop
 
 
 def lengths_of(values: Any) -> Iterable[int]:
@@ -225,12 +194,9 @@ def cut(values: Any, slice_bytes: int) -> Iterator[Texts]:
     """Cut an array of bytes into texts of about slice_bytes."""
     data = values.buffers()[2] or b""
     ends = places_of(values)
-    row = 0
-    while row < len(values):
+    for row, stop in ranges_of(ends, slice_bytes):
         start = ends[row]
-        stop = bisect.bisect_left(ends, start + slice_bytes, row + 1, min(row + slicing.SLICE_TEXTS, len(values)))
         yield Texts(data[start : ends[stop]], array("Q", map((-start).__add__, ends[row + 1 : stop + 1])))
-        row = stop
 
 
 def open_arrow(path: str, column: str | None) -> Any:
@@ -275,10 +241,10 @@ def check_column(path: str, schema: Any, column: str | None) -> None:
     """Raise ValueError if a schema of Arrow has no such column of strings."""
     kinds = {field.name: field.type for field in schema}
     strings = [name for name, kind in kinds.items() if is_text(kind)]
-    require(column in strings, "{}: {}", path, no_strings(column, strings, str(kinds.get(column, ""))))
+    require(column in strings, "{}: {}", path, wrong_column(column, strings, str(kinds.get(column, ""))))
 
 
-def no_strings(column: str | None, strings: Iterable[str], kind: str = "") -> str:
+def wrong_column(column: str | None, strings: Iterable[str], kind: str = "") -> str:
     """Say which columns have texts, if one is missing or has values of another kind."""
     others = ", ".join(strings) or "none"
     found = f"column {column!r:.60} has {kind:.60}, not strings; columns of strings"
@@ -286,70 +252,76 @@ def no_strings(column: str | None, strings: Iterable[str], kind: str = "") -> st
     return f"{text}: {others:.200} (choose with column=, or --column)"
 
 
+class Groups(NamedTuple):
+    """Row groups of Parquet that are read together."""
+
+    numbers: list[int]
+    size: int  # bytes of the column in the file, unpacked
+    n_rows: int
+    most_text: int  # bytes, if each row of a group repeats one long text, which is in the file once
+
+
 def slices_of_parquet(path: str, slice_bytes: int, options: choices.Options) -> Iterator[TextRows]:
     """Cut a Parquet file into slices: row groups, which workers read, and parts of large ones, which are read here."""
     column = options.column
     with open_parquet(path, column) as file:
+        # in metadata, where a nested column counts as several, so the schema's number would be another one
         leaf = [file.schema.column(number).path for number in range(len(file.schema))].index(column)
         row = 0
-        for numbers, size, n_rows in groups_of(file.metadata, leaf, slice_bytes):
-            most = slicing.SLICE_TEXTS  # rows at a time
-            is_large = size > GROUP_BYTES or n_rows > most
-            most_text = n_rows * size  # an upper bound, reached if each row repeats one long text
-            # whether to look the longest text up: rows of 1 KB or more in the file are read as fast as their dictionary
-            pays_off = is_large or size < n_rows << 10
-            # groups_of() puts several groups together only if all their text is at most REPEATED_BYTES
-            if len(numbers) == 1 and most_text > REPEATED_BYTES and pays_off:
-                with errors_in(f"{path}[{row}] or later"):
-                    longest = longest_repeated(path, column, file.metadata, numbers)
-                most = min(most, max(1, BATCH_BYTES // longest))
-            if is_large or n_rows > most:
-                rows_of_slice = n_rows * slice_bytes // max(size, 1)  # on average
-                most = max(1, min(rows_of_slice, most))
-                batches = file.iter_batches(most, numbers, [column], use_threads=False)
+        for groups in groups_of(file.metadata, leaf, slice_bytes):
+            with errors_in(f"{path}[{row}] or later"):
+                max_rows = rows_at_a_time(path, column, file.metadata, groups)
+            if groups.size <= GROUP_BYTES and groups.n_rows <= max_rows:
+                read = functools.partial(read_groups, path, column, file.metadata, groups.numbers, row, options.errors)
+                yield TextRows(functools.partial("{}[{}]".format, path), row, read)
+            else:
+                rows_of_slice = groups.n_rows * slice_bytes // max(groups.size, 1)  # on average
+                max_rows = max(1, min(rows_of_slice, max_rows))
+                batches = file.iter_batches(max_rows, groups.numbers, [column], use_threads=False)
                 arrays = (batch.column(column) for batch in batches)
                 yield from slices_of_arrays(path, arrays, slice_bytes, options.errors, row)
-            elif n_rows:
-                read = functools.partial(read_groups, path, column, file.metadata, numbers, row)
-                yield TextRows(functools.partial("{}[{}]".format, path), read, row)
-            row += n_rows
+            row += groups.n_rows
 
 
-def longest_repeated(path: str, column: str | None, metadata: Any, numbers: Sequence[int]) -> int:
-    """Return how many bytes the longest text in the dictionary of a row group has; at least 1, as a divisor."""
-    with open_parquet(path, column, metadata, dictionaries=True) as file:
-        # With the first row comes its dictionary, which has the texts of the whole group.
-        texts = next(file.iter_batches(1, numbers, [column], use_threads=False)).column(column)
-        values = getattr(texts, "dictionary", texts)
-        return max(lengths_of(values.view(LAYOUTS[str(values.type)])), default=0) or 1
-
-
-def groups_of(metadata: Any, leaf: int, slice_bytes: int) -> Iterator[tuple[list[int], int, int]]:
-    """Yield (numbers of row groups, their bytes, their rows): as many groups as fit in a slice, but at least one."""
-    numbers: list[int] = []
-    size = n_rows = repeated = 0
+def groups_of(metadata: Any, leaf: int, slice_bytes: int) -> Iterator[Groups]:
+    """Yield as many row groups at a time as fit in a slice, but at least one; leave out those without rows."""
+    collected = Groups([], 0, 0, 0)
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        group_size = group.column(leaf).total_uncompressed_size
-        most_repeated = group_size * group.num_rows  # if each row repeats one long text
-        is_more = size + group_size > slice_bytes or repeated + most_repeated > REPEATED_BYTES
-        if numbers and (is_more or n_rows + group.num_rows > slicing.SLICE_TEXTS):
-            yield numbers, size, n_rows
-            numbers = []
-            size = n_rows = repeated = 0
-        numbers.append(number)
-        size += group_size
-        n_rows += group.num_rows
-        repeated += most_repeated
-    if numbers:
-        yield numbers, size, n_rows
+        if not group.num_rows:
+            continue
+        size = group.column(leaf).total_uncompressed_size
+        one = Groups([number], size, group.num_rows, size * group.num_rows)
+        both = Groups(*map(operator.add, collected, one))
+        fits = both.size <= slice_bytes and both.n_rows <= slicing.SLICE_TEXTS and both.most_text <= REPEATED_BYTES
+        if collected.numbers and not fits:
+            yield collected
+            both = one
+        collected = both
+    if collected.numbers:
+        yield collected
+
+
+def rows_at_a_time(path: str, column: str | None, metadata: Any, groups: Groups) -> int:
+    """Return how many rows of row groups may be read at a time, so that their text fits in memory."""
+    is_large = groups.size > GROUP_BYTES or groups.n_rows > slicing.SLICE_TEXTS
+    # rows of 1 KB or more in the file are read as fast as their dictionary
+    pays_off = is_large or groups.size < groups.n_rows << 10
+    if groups.most_text <= REPEATED_BYTES or not pays_off:
+        return slicing.SLICE_TEXTS
+    with open_parquet(path, column, metadata, dictionaries=True) as file:
+        # With the first row comes its dictionary, which has the texts of the whole group.
+        texts = next(file.iter_batches(1, groups.numbers, [column], use_threads=False)).column(column)
+    values = getattr(texts, "dictionary", texts)
+    longest = max(lengths_of(values.view(LAYOUTS[str(values.type)])), default=0) or 1
+    return max(1, min(BATCH_BYTES // longest, slicing.SLICE_TEXTS))
 
 
 def read_groups(path: str, column: Any, metadata: Any, numbers: Sequence[int], row: int, errors: str) -> Any:
     """Return the texts of row groups."""
     with errors_in(f"{path}[{row}] or later"), open_parquet(path, column, metadata) as file:
         texts = file.read_row_groups(numbers, [column], use_threads=False).column(column)
-        array = texts.chunk(0) if texts.num_chunks == 1 else texts.combine_chunks()  # which copies even a single one
+        strings = texts.chunk(0) if texts.num_chunks == 1 else texts.combine_chunks()  # which copies even a single one
     # one slice: groups that workers read have at most SLICE_TEXTS rows
-    [rows] = slices_of_arrays(path, [array], sys.maxsize, errors, row)
+    [rows] = slices_of_arrays(path, [strings], sys.maxsize, errors, row)
     return rows.texts

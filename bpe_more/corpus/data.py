@@ -2,12 +2,13 @@
 
 Packages are imported when a file needs them: zstandard for .zst, pyarrow for Arrow and Parquet (in arrow.py).
 
-Gives: check_files(), slices_of_file().
+Gives: check_files(), slices_of_file(). unpacked() reads .gz and .zst.
 Uses: choices, arrow, inputs, slicing, errors, outputs.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import functools
 import gzip
@@ -20,26 +21,30 @@ from typing import Any
 
 from bpe_more import choices, outputs
 from bpe_more.corpus import arrow, inputs, slicing
-from bpe_more.corpus.arrow import TextRows, Texts
+from bpe_more.corpus.slicing import REPLACE_MAKES_IT, TextRows
 from bpe_more.errors import all_delayed, package, require
+
+# scan_json(text, 0) returns (value, its end), and takes no space before the value
+scan_json: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
 def plain_json(line: bytes) -> Any:
     """Parse JSON in strict UTF-8. Given bytes, json.loads also takes encoded surrogates, and a byte-order mark."""
-    return json.loads(line.decode("utf-8"))
+    text = line.decode("utf-8").strip(" \t\r\n")
+    try:
+        value, end = scan_json(text, 0)
+    except StopIteration:  # of "", or of a letter
+        end = -1
+    return value if end == len(text) else json.loads(text)  # which raises the error, but takes longer
 
 
 fast_json: Callable[[bytes], Any] = plain_json
 with contextlib.suppress(ImportError), all_delayed():  # signals wait: orjson crashes if a handler raises here
     fast_json = importlib.import_module("orjson").loads
-# scan_json(text, 0) returns (value, its end), and takes no space before the value
-scan_json: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 LINES_BYTES = 512 << 10  # how much JSON a worker parses at a time: what it makes of it stays in the processor's cache
-LINES_PARSED = 256  # how many lines json parses at a time: all lines of a slice at once took 1.3 times as long
 ZST_BYTES = 2 << 10  # how much is unpacked at a time: 4 bytes may become 128 KB
 FORMATS = {".parquet": "Parquet", ".arrow": "Arrow", ".feather": "Arrow", ".gz": "gzip", ".zst": "zstd", "": ""}
 AS_TEXT = "column=None, or --as text, reads the file as plain text, with its braces"
-BOM = b"\xef\xbb\xbf"  # a byte-order mark
 
 
 def check_files(paths: Iterable[str], options: choices.Options) -> None:
@@ -49,9 +54,10 @@ def check_files(paths: Iterable[str], options: choices.Options) -> None:
         if packing == ".zst":
             package("zstandard", path)
         if kind in inputs.COLUMNAR:
-            text = "{} is compressed: decompress it first, because {} files aren't read so"
+            text = "{} is compressed: decompress it first, because compressed {} files aren't read"
             require(not packing, text, path, kind)
-            inputs.check_file(path, FORMATS[kind])
+            with open(path, "rb") as file:
+                inputs.check_start(path, file.read(inputs.START_BYTES), FORMATS[kind])
             opened = arrow.open_parquet if kind == ".parquet" else arrow.open_arrow
             opened(path, options.column)
 
@@ -67,14 +73,14 @@ def slices_of_file(path: str, slice_bytes: int, options: choices.Options) -> Ite
             yield from arrow.slices_of_arrays(path, columns, slice_bytes, options.errors)
         elif kind:
             slice_bytes = min(slice_bytes, LINES_BYTES)
-            yield from slices_of_lines(path, unpacked(path, packing, slice_bytes), slice_bytes, options.column)
+            yield from slices_of_lines(path, unpacked(path, packing, slice_bytes), slice_bytes, options)
         else:
             blocks = inputs.checked(path, unpacked(path, packing, slicing.WINDOW_BYTES // 2), inputs.check_start)
             yield from slicing.slices_of_blocks(path, blocks, slice_bytes, options)
 
 
 def unpacked(path: str, packing: str, n_bytes: int) -> Iterator[bytes]:
-    """Yield the bytes of a file, unpacked. A .zst file may have several frames, and windows of up to 2 GB."""
+    """Yield the bytes of a plain, .gz or .zst file, unpacked. A .zst file may have several frames, and windows of up to 2 GB."""
     is_stdin = path in outputs.STDIN
     with open(0 if is_stdin else path, "rb", closefd=not is_stdin) as file:
         inputs.check_start(path, file.peek(inputs.START_BYTES), FORMATS[packing])
@@ -94,34 +100,31 @@ def unpacked(path: str, packing: str, n_bytes: int) -> Iterator[bytes]:
         require(frame is None, "{}: the file ends too early", path)
 
 
-def slices_of_lines(path: str, blocks: Iterable[bytes], slice_bytes: int, column: str | None) -> Iterator[TextRows]:
+def slices_of_lines(path: str, blocks: Iterable[bytes], slice_bytes: int,
+                    options: choices.Options) -> Iterator[TextRows]:
     """Cut JSON Lines into slices of whole lines, which workers read."""
     first = 1
-    collected: list[bytes] = []
-    n_bytes = 0
+    data = bytearray()
     for block in itertools.chain(without_mark(path, blocks), [b""]):  # an empty one at the end
-        end = block.rfind(b"\n") + 1
-        collected.append(block[:end])
-        n_bytes += end
-        if n_bytes and (not block or (end and n_bytes >= slice_bytes)):
-            lines = b"".join(collected)
+        n_before = len(data)
+        data += block
+        end = data.rfind(b"\n", n_before) + 1 if block else len(data)
+        if end >= (slice_bytes if block else 1):
+            lines = bytes(data[:end])
+            del data[:end]
             place = functools.partial(place_of_line, path, lines, first)
-            # first_text is the first line's number; place_of_line turns the n-th row after it into a line
-            yield TextRows(place, functools.partial(read_lines, path, lines, first, column), first)
+            read = functools.partial(read_lines, path, lines, first, options.column, options.errors)
+            yield TextRows(place, 0, read)
             first += lines.count(b"\n")
-            collected = []
-            n_bytes = 0
-        collected.append(block[end:])
-        n_bytes += len(block) - end
 
 
 def without_mark(path: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Leave out a byte-order mark before JSON Lines. Raises ValueError for an array, which may be one long line."""
     blocks = iter(blocks)
     start = b""
-    while len(start) < len(BOM) and (block := next(blocks, b"")):
+    while len(start) < len(codecs.BOM_UTF8) and (block := next(blocks, b"")):
         start += block
-    start = start.removeprefix(BOM)
+    start = start.removeprefix(codecs.BOM_UTF8)
     text = "{}: a JSON array, not an object in each line; jq -c '.[]' converts it; {}"
     require(not start.lstrip().startswith(b"["), text, path, AS_TEXT)
     yield start
@@ -129,55 +132,43 @@ def without_mark(path: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def place_of_line(path: str, lines: bytes, first: int, row: int) -> str:
-    """Return the place of a row for an error. Rows count on from line `first`, without blank lines."""
+    """Return the place of a row for an error: blank lines are no rows."""
     numbers = [number for number, line in enumerate(lines.split(b"\n"), first) if line.strip()]
-    return f"{path}, line {numbers[row - first]}"
+    return f"{path}, line {numbers[row]}"
 
 
-def read_lines(path: str, lines: bytes, first: int, column: Any, errors: str) -> Texts:
+def read_lines(path: str, lines: bytes, first: int, column: Any, errors: str) -> list[bytes]:
     """Return the texts of lines of JSON."""
     try:
-        texts = map(operator.itemgetter(column), rows_of_lines(lines))
-        return arrow.block_of(list(map(str.encode, texts)))
+        rows = map(fast_json, filter(None, lines.split(b"\n")))
+        texts = map(operator.itemgetter(column), rows)  # no Python loop: it may refuse what text_of_line() accepts
+        return list(map(str.encode, texts))
     except (ValueError, KeyError, TypeError, RecursionError):
         return read_each_line(path, lines, first, column, errors)
 
 
-def rows_of_lines(lines: bytes) -> Iterable[Any]:
-    """Parse lines of JSON, without a Python loop. It may refuse lines that text_of_line accepts."""
-    if fast_json is not plain_json:
-        return map(fast_json, filter(None, lines.split(b"\n")))
-    stripped = list(filter(None, map(bytes.strip, lines.split(b"\n"), itertools.repeat(b" \t\r"))))
-    parts = (stripped[start : start + LINES_PARSED] for start in range(0, len(stripped), LINES_PARSED))
-    return itertools.chain.from_iterable(map(rows_of_some, parts))
-
-
-def rows_of_some(lines: Iterable[bytes]) -> list[Any]:
-    """Parse some lines of JSON, without space around them, by the scanner of json."""
-    texts = list(map(bytes.decode, lines))
-    # For "", and for a letter, scan_json raises StopIteration, which ends map(): then there are fewer rows than lines.
-    rows = list(map(scan_json, texts, itertools.repeat(0)))
-    require([end for _, end in rows] == list(map(len, texts)), "not a value in each line")
-    return [row for row, _ in rows]
-
-
-def read_each_line(path: str, lines: bytes, first: int, column: Any, errors: str) -> Texts:
+def read_each_line(path: str, lines: bytes, first: int, column: Any, errors: str) -> list[bytes]:
     """Return the texts of lines of JSON; errors have the file and the line."""
     texts = []
     for number, line in enumerate(lines.split(b"\n"), first):
         if line and not line.isspace():
             try:
                 texts.append(text_of_line(line, column, errors))
-            except UnicodeError as error:
-                raise ValueError(f"{path}, line {number}: {error}; {arrow.REPLACE_MAKES_IT} U+FFFD") from None
-            except (json.JSONDecodeError, RecursionError) as error:
-                text = f"not JSON: {getattr(error, 'msg', error)} in column {getattr(error, 'colno', 1)}"
-                if isinstance(error, ValueError) and line.rstrip().endswith((b"{", b"[", b",", b":")):
-                    text = "an object in several lines; jq -c . writes each object in one line"
-                raise ValueError(f"{path}, line {number}: {text}; {AS_TEXT}") from None
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from None
-    return arrow.block_of(texts)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{path}, line {number}: {reason_of(error, line)}") from None
+    return texts
+
+
+def reason_of(error: Exception, line: bytes) -> str:
+    """Say why a line can't be read, and what to do."""
+    if isinstance(error, UnicodeError):
+        return f"{error}; {REPLACE_MAKES_IT} U+FFFD"
+    if not isinstance(error, (json.JSONDecodeError, RecursionError)):
+        return str(error)
+    text = f"not JSON: {getattr(error, 'msg', error)} in column {getattr(error, 'colno', 1)}"
+    if isinstance(error, ValueError) and line.rstrip().endswith((b"{", b"[", b",", b":")):
+        text = "an object in several lines; jq -c . writes each object in one line"
+    return f"{text}; {AS_TEXT}"
 
 
 def text_of_line(line: bytes, column: Any, errors: str) -> bytes:
@@ -189,9 +180,9 @@ def text_of_line(line: bytes, column: Any, errors: str) -> bytes:
     require(isinstance(row, dict), "not an object with the key {!r}, but {!r:.60}", column, row)
     text = row.get(column)
     if text is None and (errors == "replace" or column in row):
-        require(errors == "replace", "text must be a str, not null; {} an empty one", arrow.REPLACE_MAKES_IT)
+        require(errors == "replace", "text must be a str, not null; {} an empty one", REPLACE_MAKES_IT)
         return b""
     if not isinstance(text, str):
         strings = [name for name, value in row.items() if isinstance(value, str)]
-        raise ValueError(arrow.no_strings(column, strings, type(text).__name__ if column in row else ""))
+        raise ValueError(arrow.wrong_column(column, strings, type(text).__name__ if column in row else ""))
     return slicing.to_utf8(text, errors)

@@ -2,9 +2,9 @@
 
 Files are known by the ends of their names, and by their first bytes; folders by a file in them; objects by their types.
 
-Gives: check_path(), check_start(), check_plain(), check_file(), check_texts(): each refuses some inputs; checked(), for
-blocks; kind_of(), which says by a name how a file is read; files_in() and expanded(), for folders and patterns.
-Uses: choices, slicing, errors, outputs.
+Gives: check_path(), check_start(), check_plain(), check_texts(): each refuses some inputs; checked(), for blocks;
+kind_of(), which says by a name how a file is read; is_arrow(); glob_for() and expanded(), for folders and globs.
+Uses: choices, errors, outputs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from bpe_more import choices, outputs
-from bpe_more.corpus import slicing
 from bpe_more.errors import require
 
 WAYS = {
@@ -32,7 +31,7 @@ WAYS = {
     "a pointer of Git LFS": "get the file itself: git lfs pull",
     "JSON Lines": "read it with bpe-py - ... --as jsonl (in Python, the path '-.jsonl'), or as plain text: --as text",
 }
-ENDINGS = {
+REFUSED = {
     **dict.fromkeys((".tar", ".tgz", ".tar.gz", ".tar.zst", ".tar.xz", ".tar.bz2"), "a tar archive"),
     ".zip": "a zip archive",
     ".parq": "Parquet",
@@ -42,6 +41,7 @@ ENDINGS = {
 }
 KINDS = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".json")  # ends of the names of files with columns
 COLUMNAR = KINDS[:3]
+EXTENSIONS = re.compile(rf"(?s).*?({'|'.join(map(re.escape, KINDS))})?(\.gz|\.zst)?")  # matches any path
 START_BYTES = 1 << 10
 STARTS = [  # at which byte, what is there, and in which format
     (0, b"\x1f\x8b", "gzip"),
@@ -72,7 +72,7 @@ COLUMNS = {  # class of an object with columns -> the call that gives one of the
 }
 
 
-def error(path: str, what: str) -> ValueError:
+def format_error(path: str, what: str) -> ValueError:
     """Return the error for an input in a format that isn't read under its name."""
     way = WAYS[what]
     if re.search(r"\.(jsonl|ndjson|json)\b", path.lower()):
@@ -83,9 +83,9 @@ def error(path: str, what: str) -> ValueError:
 def check_path(path: str) -> None:
     """Refuse a file whose name says that it can't be read, a folder that the library datasets has saved, and a URL."""
     name = path.lower()
-    for ending, what in ENDINGS.items():
+    for ending, what in REFUSED.items():
         if name.endswith(ending):
-            raise error(path, what)
+            raise format_error(path, what)
     if os.path.isdir(path):
         for saved, files in SAVED.items():
             text = "{} is a folder from save_to_disk; name its files ({})"
@@ -98,15 +98,14 @@ def kind_of(path: str, options: choices.Options) -> tuple[str, str]:
     """Return the format and the compression of a path, by its extensions: "a.jsonl.gz" -> (".jsonl", ".gz"), else "".
 
     If both are "", it is a plain file, and data.py isn't imported. Add a new extension to
-    files_in() and to NOT_TEXT in bpe.py, too.
+    glob_for() and to NOT_TEXT in bpe.py, too.
     """
-    kinds = "|".join(map(re.escape, KINDS))
-    endings: Any = re.fullmatch(rf"(?s).*?({kinds})?(\.gz|\.zst)?", path.lower())  # which matches any path
+    endings: Any = EXTENSIONS.fullmatch(path.lower())
     kind, packing = endings.groups("")
     return ("" if options.column is None and kind not in COLUMNAR else kind), packing
 
 
-def files_in(folder: str) -> str:
+def glob_for(folder: str) -> str:
     """Return a glob for the most frequent extension in a folder: "data" -> "data/*.parquet"."""
     endings: collections.Counter[str] = collections.Counter()
     for entry in os.scandir(folder):
@@ -135,7 +134,7 @@ def check_start(path: str, start: bytes, expected: str = "") -> None:
     """Refuse an input whose first bytes are those of a format other than the expected one."""
     for place, magic, what in STARTS:
         if start.startswith(magic, place) and what != expected:
-            raise error(path, what)
+            raise format_error(path, what)
 
 
 def check_plain(path: str, start: bytes) -> None:
@@ -145,7 +144,7 @@ def check_plain(path: str, start: bytes) -> None:
     """
     check_start(path, start)
     if re.match(rb'(\xef\xbb\xbf)?\s*\{[ \t]*"[^\n]*(\}\s*\n|\Z)', start):
-        raise error(path, "JSON Lines")
+        raise format_error(path, "JSON Lines")
 
 
 def checked(path: str, blocks: Iterable[bytes], check: Callable[[str, bytes], None]) -> Iterator[bytes]:
@@ -156,10 +155,9 @@ def checked(path: str, blocks: Iterable[bytes], check: Callable[[str, bytes], No
         yield block
 
 
-def check_file(path: str, expected: str) -> None:
-    """Refuse a file whose first bytes are those of another format."""
-    with open(path, "rb") as file:
-        check_start(path, file.read(START_BYTES), expected)
+def is_arrow(value: object) -> bool:
+    """Tell if a value gives access to Arrow's memory."""
+    return hasattr(value, "__arrow_c_array__") or hasattr(value, "__arrow_c_stream__")
 
 
 def check_texts(texts: Any) -> None:
@@ -173,5 +171,5 @@ def check_texts(texts: Any) -> None:
     if {"datasets.DatasetDict", "datasets.IterableDatasetDict"} & set(names):
         keys = ", ".join(map(repr, texts))
         call = f"one of its parts ({keys:.200}), as in texts[{next(iter(texts), None)!r}].{ARROW}"
-    if call and not formatted and not slicing.is_arrow(texts):
+    if call and not formatted and not is_arrow(texts):
         raise TypeError(f"texts must be a column of strings, not a {type(texts).__name__}; pass {call}")

@@ -1,6 +1,7 @@
 """Progress in one line of standard error, with a share, a rate and a time left; and printing that can't stop work.
 
-Gives: with_progress(); is_terminal(); say(), for all that is printed, and FAILED, each standard stream's first error;
+Gives: with_progress(), instead of that of bpe.py, which shows only a number. The texts come from counting.py,
+reading.py and cluster/tasks.py; is_terminal(); say(), for all that is printed, and FAILED, each standard stream's first error;
 visible(), which protects the terminal.
 Uses: nothing of bpe_more.
 """
@@ -24,8 +25,7 @@ def with_progress(items: Iterable[T], wanted: bool,
     """Pass items on; if wanted, show the progress, at most five times a second.
 
     describe(number of items) returns (text, how much is done, the total or 0, unit). A time left is shown from a tenth
-    of the total on. For merges, which become faster, it is an upper bound:
-    before a tenth, it was up to 70 times too long.
+    of the total on. For merges, which become faster, it is too long: up to 70 times before that tenth.
     """
     if not wanted:
         yield from items

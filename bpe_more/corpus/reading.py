@@ -1,16 +1,14 @@
 """The files or texts of a call, read and worked on by all cores.
 
-What a slice is, and where text is cut, is in slicing.py. Workers read their parts of files themselves, but the
-calling thread reads pipes, compressed files and large row groups. Small files share a slice.
+Slices are in slicing.py. Workers read their parts of files themselves, but the calling thread reads pipes, compressed
+files and large row groups. Small files share a slice.
 
-Gives: Corpus, with results() of any work on text, and count(); SmallFiles and Border, which are slices, too;
-apply_to_slice() and refuse_useless_column().
+Gives: Corpus, with results() of any work on text, and count(); refuse_useless_column().
 Uses: choices, arrow, counting, data, inputs, progress, slicing, errors, outputs, patterns.steps, workers.
 """
 
 from __future__ import annotations
 
-import codecs
 import collections
 import contextlib
 import errno
@@ -18,6 +16,7 @@ import functools
 import importlib.util
 import itertools
 import os
+import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -25,6 +24,7 @@ import bpe
 from bpe_more import choices, outputs, workers
 from bpe_more.corpus import counting, inputs, progress, slicing
 from bpe_more.corpus.counting import WordTable
+from bpe_more.corpus.slicing import SmallFiles, TextRows, apply_to_slice
 from bpe_more.errors import all_delayed, require, warn
 from bpe_more.outputs import file_in_errors
 from bpe_more.patterns.steps import Normalizer, after_form
@@ -37,21 +37,6 @@ BATCH_BYTES = 256 << 10  # the same for encode_batch, whose texts are already in
 SLICE_FILES = 256  # how many small files a slice has at most
 
 
-class SmallFiles(tuple[slicing.Slice, ...]):
-    """A slice of small files, each a text, which a worker reads."""
-
-
-class Border:
-    """The beginning or the end of a file, as a slice without text: encode_corpus writes `begin` or `end`."""
-
-    def __init__(self, is_end: bool) -> None:
-        self.is_end = is_end
-
-    def apply(self, work: Callable[[Sequence[bytes]], T], errors: str) -> tuple[int, T]:
-        """Return how many bytes the texts have, and work(texts): there are none."""
-        return 0, work(())
-
-
 class Corpus:
     """The files or texts of a call. Raises ValueError or OSError if they can't be read.
 
@@ -60,23 +45,16 @@ class Corpus:
 
     def __init__(self, paths: bpe.Paths, texts: bpe.Strings, options: choices.Options, begin: str | None = None,
                  end: str | None = None) -> None:
-        self.paths: list[str] = []
-        self.texts: Iterable[Any]
-        if paths is not None:
-            for path in [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths:
-                self.paths.append(os.fsdecode(path))
-                inputs.check_path(self.paths[-1])
-        elif not isinstance(texts, (list, tuple)):
+        self.options = options
+        self.begin, self.end = begin, end  # the special tokens around each encoded document
+        require((paths is None) != (texts is None), "pass either the path of a file or texts=..., and not both")
+        self.paths = [] if paths is None else checked_paths(paths)
+        require(not isinstance(texts, (str, bytes)), "texts must be an iterable of strings, not one string")
+        if texts is not None and not isinstance(texts, (list, tuple)):
             inputs.check_texts(texts)
-        try:
-            self.take_input(paths, texts, options)
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENAMETOOLONG):
-                error.strerror = f"{error.strerror} (to pass strings instead of files: texts=[...])"
-                error.filename = f"{error.filename:.100}"
-            raise
-        is_plain = [not any(inputs.kind_of(path, options)) for path in self.paths]
-        if not all(is_plain):
+        self.texts: Iterable[Any] = () if texts is None else [texts] if is_read_from_arrow(texts) else texts
+        self.kinds = [inputs.kind_of(path, options) for path in self.paths]  # (format of rows, compression), or ""
+        if any(map(any, self.kinds)):
             with all_delayed():  # signals: none may interrupt an import
                 from bpe_more.corpus import data  # only now: few calls need it
             data.check_files(self.paths, options)
@@ -86,32 +64,16 @@ class Corpus:
             lacks = choices.lacking_in_c(options.pattern)
             require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
         # 0 for pipes, files in /proc, empty files, and files whose size isn't that of their text (.gz, .parquet)
-        has_size = [plain and path not in outputs.STDIN for path, plain in zip(self.paths, is_plain)]
+        has_size = [not any(kind) and path not in outputs.STDIN for path, kind in zip(self.paths, self.kinds)]
         self.sizes = [os.stat(path).st_size if known else 0 for path, known in zip(self.paths, has_size)]
         self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
-        self.begin, self.end = begin, end  # the special tokens around each encoded document
         self.bytes_read = 0
+        self.n_slices = 0  # how many have been read; 0 means that there was no text
         self.n_begun = 0  # files that slices() has begun
         self.n_documents = 0  # how many have been encoded: files of text, rows and texts
         self.counted: Sequence[str] = ()  # special tokens that encode_corpus counts in text
         self.n_specials = 0
         self.n_left_out = 0  # bytes without a token, which encode_corpus has left out
-
-    def take_input(self, paths: bpe.Paths, texts: bpe.Strings, options: choices.Options) -> None:
-        """Check that paths or texts can be read, before any is."""
-        require((paths is None) != (texts is None), "pass either the path of a file or texts=..., and not both")
-        require(not isinstance(texts, (str, bytes)), "texts must be an iterable of strings, not one string")
-        require(paths is None or self.paths, "no file: the list of paths is empty")
-        for path in self.paths:
-            if path not in outputs.STDIN:
-                os.stat(path)  # a missing file is an error before the first one is read
-            if os.path.isdir(path):
-                raise ValueError(f"{path} is a folder; name its files: glob.glob({inputs.files_in(path)!r})")
-        self.texts = () if texts is None else texts
-        if is_read_from_arrow(texts):
-            self.texts = [texts]  # slices_of_texts() takes columns of Arrow, too
-        self.options = options
-        self.n_slices = 0  # how many have been read; 0 means that there was no text
 
     def results(self, work: Callable[[Sequence[bytes]], T], in_threads: bool, label: str = "", slice_bytes: int = 0,
             most_workers: int = workers.MOST_WORKERS) -> Generator[tuple[Any, T], None, None]:
@@ -137,10 +99,10 @@ class Corpus:
         # and by callers of results(), the workers live on.
         with contextlib.closing(results):
             marked: list[str] = []
-            for n_bytes, result, more in progress.with_progress(results, self.options.progress, describe):
+            for n_bytes, result, with_mark in progress.with_progress(results, self.options.progress, describe):
                 self.bytes_read += n_bytes
                 self.n_slices += 1
-                marked += more
+                marked += with_mark
                 yield taken.popleft(), result
         if marked:
             others = f" (and that of {bpe.plural(len(marked) - 1, 'other file')})" if len(marked) > 1 else ""
@@ -151,34 +113,29 @@ class Corpus:
         """Cut files, and collect texts, into slices of about slice_bytes; collect small files up to an eighth of it."""
         yield from slices_of_texts(self.texts, slice_bytes, self.options.errors)
         small = slice_bytes // 8  # a task takes time to be handed out, and a large one delays others
-        for are_small, group in itertools.groupby(self.begun_files(), lambda pair: 0 < pair[1] < small):
+        for are_small, group in itertools.groupby(self.begun_files(), lambda file: 0 < file[1] < small):
             if are_small:  # without borders: encode_corpus puts begin and end around each of these texts itself
-                yield from slices_of_small_files((path for path, _ in group), small)
+                yield from slices_of_small_files((path for path, *_ in group), small)
                 continue
-            for path, size in group:
-                is_document = not self.has_rows(path)
+            for path, size, (kind, packing) in group:
+                is_document = not kind  # else it has rows, and each of them is one
                 if is_document and self.begin is not None:
-                    yield Border(False)
-                if any(inputs.kind_of(path, self.options)):
+                    yield slicing.FILE_BEGINS
+                slices_of = slices_of_file if size else slices_of_pipe
+                if kind or packing:
                     from bpe_more.corpus import data
 
-                    yield from data.slices_of_file(path, slice_bytes, self.options)
-                else:
-                    slices_of = slices_of_file if size else slices_of_pipe
-                    with file_in_errors(path):
-                        yield from slices_of(path, slice_bytes, self.options)
+                    slices_of = data.slices_of_file
+                with file_in_errors(path):
+                    yield from slices_of(path, slice_bytes, self.options)
                 if is_document and self.end is not None:
-                    yield Border(True)
+                    yield slicing.FILE_ENDS
 
-    def begun_files(self) -> Iterator[tuple[str, int]]:
-        """Yield the files with their sizes; count them, for the progress line."""
-        for pair in zip(self.paths, self.sizes):
+    def begun_files(self) -> Iterator[tuple[str, int, tuple[str, str]]]:
+        """Yield the files with their sizes and kinds; count them, for the progress line."""
+        for file in zip(self.paths, self.sizes, self.kinds):
             self.n_begun += 1
-            yield pair
-
-    def has_rows(self, path: str) -> bool:
-        """Tell if a file has rows, each of which is a document."""
-        return bool(inputs.kind_of(path, self.options)[0])
+            yield file
 
     def count(self) -> Any:  # in C, a table with the methods of a WordTable
         """Count words in a table of the C engine, or in a WordTable if C can't be used."""
@@ -193,9 +150,9 @@ class Corpus:
             most_workers = self.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if self.n_bytes else workers.MOST_WORKERS
             # one thread collects texts; the smaller their slices are, the sooner the others begin
             slice_bytes = SLICE_BYTES_IN_C if self.paths else slicing.SLICE_BYTES // 2
-            normalizer = Normalizer(form, options.special_tokens) if form else None
             scan = table.scan_all
-            if normalizer:
+            if form:
+                normalizer = Normalizer(form, options.special_tokens)
                 scan = functools.partial(counting.scan_normalized, table, normalizer, options)
             results = self.results(scan, True, "counting words", slice_bytes, most_workers)
         else:
@@ -206,6 +163,24 @@ class Corpus:
         if engine and counts:
             table.add(counts.items())
         return table if engine else counts
+
+
+def checked_paths(paths: Any) -> list[str]:
+    """Return the paths of files as a list; refuse those that can't be read, before any is."""
+    names = list(map(os.fsdecode, [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths))
+    require(names, "no file: the list of paths is empty")
+    for path in names:
+        inputs.check_path(path)
+        try:
+            is_folder = path not in outputs.STDIN and stat.S_ISDIR(os.stat(path).st_mode)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENAMETOOLONG):
+                error.strerror = f"{error.strerror} (to pass strings instead of files: texts=[...])"
+                error.filename = f"{error.filename:.100}"
+            raise
+        if is_folder:
+            raise ValueError(f"{path} is a folder; name its files: glob.glob({inputs.glob_for(path)!r})")
+    return names
 
 
 def refuse_useless_column(paths: Iterable[str], options: choices.Options, is_given: bool = False) -> None:
@@ -224,7 +199,7 @@ def is_read_from_arrow(texts: Any) -> bool:
 
     A Series of Python objects isn't, nor any Series without pyarrow: iterating over it yields strings as well.
     """
-    if not slicing.is_arrow(texts):
+    if not inputs.is_arrow(texts):
         return False
     if not hasattr(type(texts), "dtype"):  # not a Series
         return True
@@ -232,19 +207,12 @@ def is_read_from_arrow(texts: Any) -> bool:
     return storage not in ("object", "python") and importlib.util.find_spec("pyarrow") is not None
 
 
-def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Any]:
-    """Import arrow.py, which few calls need, and return its slices_of_arrow()."""
-    with all_delayed():  # signals
-        from bpe_more.corpus import arrow
-    return arrow.slices_of_arrow(columns, slice_bytes, errors)
-
-
 def slices_of_file(path: str, slice_bytes: int, options: choices.Options) -> Iterator[slicing.Slice]:
     """Cut a file into slices, which workers read."""
     size = os.stat(path).st_size
     start = 0
     window_start = slice_bytes
-    with file_in_errors(path), open(path, "rb") as file:
+    with open(path, "rb") as file:
         while window_start + slicing.WINDOW_BYTES < size:
             file.seek(window_start)
             if cut := slicing.last_cut(file.read(slicing.WINDOW_BYTES), options.pattern, options.special_tokens):
@@ -272,7 +240,7 @@ def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[Sm
     n_bytes = 0
     for path in paths:
         files.append(slicing.Slice(path, 0, os.stat(path).st_size))
-        n_bytes += files[-1].end_byte
+        n_bytes += files[-1].end
         if n_bytes >= slice_bytes or len(files) == SLICE_FILES:
             yield SmallFiles(files)
             files = []
@@ -281,47 +249,12 @@ def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[Sm
         yield SmallFiles(files)
 
 
-def apply_to_slice(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tuple[int, T, list[str]]:
-    """Return (bytes in a slice, work(its texts), files that begin with a byte-order mark).
-
-    Texts that aren't in the slice yet are read from its file. Errors get the file and the place.
-    """
-    if hasattr(part, "apply"):  # arrow.TextRows, or a Border
-        return *part.apply(work, errors), []
-    if isinstance(part, SmallFiles):
-        n_bytes = sum(file.end_byte for file in part)
-        try:
-            texts = tuple(map(read_part, part))
-            marked = [file.name for file, text in zip(part, texts) if text.startswith(codecs.BOM_UTF8)]
-            return n_bytes, slicing.apply_to_texts(work, errors, slicing.Slice("", 0, n_bytes, texts)), marked
-        except (OSError, ValueError):
-            for file in part:
-                apply_to_slice(work, errors, file)  # the first one with an error raises it, with its place
-            raise
-    texts = part.texts or (read_part(part),)
-    is_start = part.first_text is None and part.start_byte == 0
-    marked = [part.name] if is_start and texts[0].startswith(codecs.BOM_UTF8) else []
-    return part.end_byte - part.start_byte, slicing.apply_to_texts(work, errors, part._replace(texts=texts)), marked
-
-
-def read_part(part: slicing.Slice) -> bytes:
-    """Read the bytes of a slice of a file."""
-    n_bytes = part.end_byte - part.start_byte
-    with file_in_errors(part.name), open(part.name, "rb") as file:
-        file.seek(part.start_byte)
-        data = file.read(n_bytes)
-    place = f"{part.name}, bytes {part.start_byte} to {part.end_byte}"
-    require(len(data) == n_bytes, "{}: the file has fewer bytes now", place)
-    if part.start_byte == 0:
-        inputs.check_start(part.name, data[: inputs.START_BYTES])
-    return data
-
-
-def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iterator[slicing.Slice]:
-    """Collect texts into slices."""
+def slices_of_texts(texts: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Any]:
+    """Collect texts into slices; cut columns of Arrow into slices."""
     encode: Callable[[str], bytes] = str.encode  # faster than a call of to_utf8
     if errors == "replace":
         encode = functools.partial(slicing.to_utf8, errors=errors)
+    place = "texts[{}]".format
     collected: list[bytes] = []
     n_bytes = 0
     if isinstance(texts, Mapping):
@@ -332,17 +265,19 @@ def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iter
         try:
             utf8 = encode(text)
         except UnicodeEncodeError as error:
-            raise ValueError(f"texts[{number}]: {error}; errors='replace' makes it U+FFFD") from None
+            raise ValueError(f"{place(number)}: {error}; {slicing.REPLACE_MAKES_IT} U+FFFD") from None
         except TypeError:
-            if number == 0 and slicing.is_arrow(text):
-                yield from slices_of_arrow(itertools.chain([text], texts), slice_bytes, errors)
+            if number == 0 and inputs.is_arrow(text):
+                with all_delayed():  # signals, as above
+                    from bpe_more.corpus import arrow  # only now: few calls need it
+                yield from arrow.slices_of_arrow(itertools.chain([text], texts), slice_bytes, errors)
                 return
-            raise ValueError(f"texts[{number}]: text must be a str, not {type(text).__name__}") from None
+            raise ValueError(f"{place(number)}: text must be a str, not {type(text).__name__}") from None
         collected.append(utf8)
         n_bytes += len(utf8)
         if n_bytes >= slice_bytes or len(collected) == slicing.SLICE_TEXTS:
-            yield slicing.Slice("", 0, n_bytes, tuple(collected), number + 1 - len(collected))
+            yield TextRows(place, number + 1 - len(collected), collected, n_bytes)
             collected = []
             n_bytes = 0
     if collected:
-        yield slicing.Slice("", 0, n_bytes, tuple(collected), number + 1 - len(collected))
+        yield TextRows(place, number + 1 - len(collected), collected, n_bytes)

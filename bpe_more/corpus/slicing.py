@@ -1,25 +1,33 @@
-"""Slices of text: where text may be cut without changing a word, and cutting a stream.
+"""Slices of a corpus: where text may be cut without changing a word, and what a worker does with a slice.
 
-Gives: Slice; last_cut(), cut_stream(), slices_of_blocks(); apply_to_texts(), which adds the place to an error;
-to_utf8() and join_surrogates(), for str; is_arrow().
-Uses: choices, patterns.steps.
+In apply_to_slice(), a worker reads the texts of a slice and works on them. There are three kinds of slices: Slice, a
+part of a file; SmallFiles, each a text; TextRows, which are strings of a call, or rows of a column or of JSON Lines.
+
+Gives: these; last_cut(), cut_stream(), slices_of_blocks(); Texts, a block of texts as C takes it, and block_of(), which
+makes one; to_utf8() and join_surrogates(), for str.
+Uses: choices, inputs, errors, outputs, patterns.steps.
 """
 
 from __future__ import annotations
 
 import codecs
+import itertools
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from bpe_more import choices
+from bpe_more.corpus import inputs
+from bpe_more.errors import require
+from bpe_more.outputs import file_in_errors
 from bpe_more.patterns import steps
 
 T = TypeVar("T")
 
-
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 SLICE_BYTES = 1 << 20  # how much text a worker takes at a time; counting it takes about 0.2 s
 SLICE_TEXTS = 1 << 14  # how many texts at most: they may all be empty
+REPLACE_MAKES_IT = "errors='replace' makes it"
 
 
 def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> int:
@@ -68,26 +76,134 @@ def cut_stream(blocks: Iterable[bytes], pattern: str, special_tokens: tuple[str,
 
 
 class Slice(NamedTuple):
-    """A part of a corpus that splits into the same words on its own: a part of a file, or several texts."""
+    """A part of a file, cut so that no word changes."""
 
-    name: str  # of the file
-    start_byte: int
-    end_byte: int
-    texts: tuple[bytes, ...] = ()  # in UTF-8; empty if a worker is to read them from the file
-    first_text: int | None = None  # the number of texts[0] among all texts; None for a part of a file
+    path: str
+    start: int
+    end: int
+    data: bytes | None = None  # None if a worker is to read it
+
+    def read(self) -> Sequence[bytes]:
+        """Return the text."""
+        if self.data is not None:
+            return [self.data]
+        size = self.end - self.start
+        with file_in_errors(self.path), open(self.path, "rb") as file:
+            file.seek(self.start)
+            data = file.read(size)
+        text = "{}, bytes {} to {}: the file has fewer bytes now"
+        require(len(data) == size, text, self.path, self.start, self.end)
+        if self.start == 0:
+            inputs.check_start(self.path, data[: inputs.START_BYTES])
+        return [data]
+
+    def with_place(self, error: ValueError) -> str:
+        """Return the text of an error, with the file and the place."""
+        if isinstance(error, UnicodeDecodeError):
+            byte = f"byte {self.start + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
+            return f"{self.path}: not valid UTF-8 at {byte}"
+        return f"{self.path}, bytes {self.start} to {self.end}: {error}"
+
+
+class SmallFiles(tuple[Slice, ...]):
+    """A slice of small files, each a text."""
+
+    def read(self) -> Sequence[bytes]:
+        """Return the texts."""
+        return [text for file in self for text in file.read()]
+
+    def with_place(self, error: ValueError) -> str:
+        """Return the text of an error alone: apply_to_slice() finds its file."""
+        return str(error)
+
+
+class Texts(Sequence[bytes]):
+    """Texts as C takes them: a block of UTF-8, and the place at which each one ends."""
+
+    def __init__(self, data: Any, ends: array[int]) -> None:
+        self.data, self.ends = data, ends
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, number: Any) -> Any:
+        return bytes(self.data[self.ends[number - 1] if number else 0 : self.ends[number]])
+
+    def __iter__(self) -> Iterator[bytes]:
+        data = bytes(self.data)
+        return (data[start:end] for start, end in itertools.pairwise([0, *self.ends]))
+
+
+def block_of(texts: Sequence[bytes]) -> Texts:
+    """Make a block of texts, if they aren't one."""
+    if type(texts) is Texts:
+        return texts
+    return Texts(b"".join(texts), array("Q", itertools.accumulate(map(len, texts))))
+
+
+class TextRows(NamedTuple):
+    """A slice of rows, each a text."""
+
+    place: Callable[[int], str]  # of a row, by its number, for errors
+    first: int  # the number of the first row
+    texts: Sequence[bytes] | Callable[[], Sequence[bytes]]  # or a function that reads them, in a worker
+    n_bytes: int = 0  # of the texts; 0 if a worker is to count them
+
+    def read(self) -> Sequence[bytes]:
+        """Return the texts."""
+        return self.texts() if callable(self.texts) else self.texts
+
+    def with_place(self, error: ValueError) -> str:
+        """Return the text of an error, with the place of its row."""
+        number = getattr(error, "number", 0)  # encode_texts puts the number of its text on an error
+        way = ""
+        if isinstance(error, UnicodeDecodeError):
+            texts = enumerate(self.read())
+            number = next(n for n, text in texts if text.decode("utf-8", "ignore").encode() != text)
+            way = f"; {REPLACE_MAKES_IT} U+FFFD"
+        return f"{self.place(self.first + number)}: {error}{way}"
+
+
+# slices without text, where encode_corpus writes the special tokens begin= and end=
+FILE_BEGINS, FILE_ENDS = TextRows(str, 0, ()), TextRows(str, 0, ())
+
+
+def apply_to_slice(work: Callable[[Sequence[bytes]], T], errors: str,
+                   part: Slice | SmallFiles | TextRows) -> tuple[int, T, Sequence[str]]:
+    """Read the texts of a slice, in a worker; return (bytes, work(texts), files that begin with a byte-order mark).
+
+    Errors get the file and the place.
+    """
+    with_mark: Sequence[str] = ()
+    try:
+        texts = part.read()
+        n_bytes = part.n_bytes if isinstance(part, TextRows) else 0
+        if not n_bytes:
+            texts = block_of(texts)
+            n_bytes = len(texts.data)
+        if not isinstance(part, TextRows):  # there is a text for each file, or for a part of one
+            files = part if isinstance(part, SmallFiles) else [part]
+            starts = [(file, text) for file, text in zip(files, texts) if file.start == 0]
+            with_mark = [file.path for file, text in starts if text.startswith(codecs.BOM_UTF8)]
+        if errors == "replace":
+            texts = block_of([text.decode("utf-8", "replace").encode("utf-8") for text in texts])
+        try:
+            return n_bytes, work(texts), with_mark
+        except ValueError as error:
+            raise ValueError(part.with_place(error)) from None
+    except (OSError, ValueError):
+        if isinstance(part, SmallFiles):
+            for file in part:
+                apply_to_slice(work, errors, file)  # the first one with an error raises it, with its place
+        raise
 
 
 def slices_of_blocks(name: str, blocks: Iterable[bytes], slice_bytes: int, options: choices.Options) -> Iterator[Slice]:
     """Cut the blocks of a file, which need not end where words do, into slices."""
     start = 0
     for data in cut_stream(blocks, options.pattern, options.special_tokens, slice_bytes, slice_bytes):
-        yield Slice(name, start, start + len(data), (data,))
+        yield Slice(name, start, start + len(data), data)
         start += len(data)
-
-
-def is_arrow(value: object) -> bool:
-    """Tell if a value gives access to Arrow's memory."""
-    return hasattr(value, "__arrow_c_array__") or hasattr(value, "__arrow_c_stream__")
 
 
 def to_utf8(text: str, errors: str = "strict") -> bytes:
@@ -97,25 +213,6 @@ def to_utf8(text: str, errors: str = "strict") -> bytes:
     if errors == "replace":  # some decoders leave a character as two surrogates, "\ud83d\udc4d"; UTF-16 joins them
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text.encode("utf-8")
-
-
-def apply_to_texts(work: Callable[[Sequence[bytes]], T], errors: str, part: Slice) -> T:
-    """Return work(the texts of a slice); add the file and the place to its errors."""
-    texts: Sequence[bytes] = part.texts
-    if errors == "replace":
-        texts = [text.decode("utf-8", "replace").encode("utf-8") for text in texts]
-    try:
-        return work(texts)
-    except UnicodeDecodeError as error:
-        # only a part of a file can be invalid, and it is one text; the texts of a call were str
-        place = f"byte {part.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
-        raise ValueError(f"{part.name}: not valid UTF-8 at {place}") from None
-    except ValueError as error:
-        place = f"{part.name}, bytes {part.start_byte} to {part.end_byte}"
-        if part.first_text is not None:
-            number = getattr(error, "number", 0)  # encode_texts puts the number of its text on an error
-            place = f"texts[{part.first_text + number}]"
-        raise ValueError(f"{place}: {error}") from None
 
 
 def join_surrogates(strings: Iterable[str]) -> Iterator[str]:

@@ -14,9 +14,9 @@
  *     after bpe_encode:                   ids    low, _lower, newest      ends  2 2 3
  *
  * Encoding merges the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. A distinct word is
- * merged once, and then cached. Long words beyond ASCII are merged in pieces, which come back more often. Most of the
- * time for a new word goes into looking up ranks, so their table is compact, and the bytes of a character become its
- * token at once if that is safe (see index_merges).
+ * merged once, and then cached. With ignore_merges, a word that is a token stays whole (find_whole). Long words beyond
+ * ASCII are merged in pieces, which come back more often. Most of the time for a new word goes into looking up ranks, so
+ * their table is compact, and the bytes of a character become its token at once if that is safe (see index_merges).
  *
  * MEMORY  16 or 20 bytes per merge, 43 to 85 per token, and 1 MB; up to 64 MB per cache, and 28 bytes for each byte of the
  *         longest word, while it is merged.

@@ -9,10 +9,11 @@
  *     bpe_words_scan(words, rules, texts, ends, n_texts);        once per slice
  *     bpe_words_get(words, 1, bytes, lengths, counts, &totals);  for bpe_learner_new
  *
- * Patterns come as tables: automaton.py makes an automaton from their text, and machine.py the tables. The scanner reads
- * windows of 64 bytes with a machine of 16 states that marks where words begin: two bytes are one step, and one shuffle of
- * a register. If the machine can't decide, which is rare, walk_word reads one word with the automaton, which goes back to
- * the last place at which the word might end.
+ * Patterns come as tables: patterns/automaton.py makes an automaton from their text, and patterns/machine.py the tables.
+ * The scanner, scan_words, reads windows of 64 bytes with a machine of 16 states (run_plain or run_fast) that marks where
+ * words begin: two bytes are one step, and one shuffle of a register; find_starts reads the marks. If the machine can't
+ * decide, which is rare, walk_word reads one word with the automaton, which goes back to the last place at which the word
+ * might end.
  *
  * MEMORY  32 bytes per slot, at most 3/4 full, and the bytes of long words; two tables while one grows; 32 bytes per word
  *         in bpe_words_get. Rules have 128 KB for each step of a pattern, and 64 KB.
@@ -43,7 +44,8 @@ typedef struct bpe_pattern {
     uint32_t ideographs_are_one_class;  /* 1 if U+4E00 to U+9FFF all are in one */
     const struct bpe_pattern *earlier;  /* the step before this one, whose words this one splits; or NULL */
 } bpe_pattern;
-extern const bpe_pattern bpe_patterns[]; /* of bpe.py, with the classes of bpe_regex_version */
+extern const bpe_pattern bpe_patterns[]; /* the named patterns of bpe.py, with the classes of bpe_regex_version;
+                                            engine/__init__.py writes these tables when C is built */
 extern const char bpe_expressions[];     /* theirs, each in a line */
 
 typedef struct bpe_words bpe_words; /* distinct words and how often each occurs */
@@ -592,6 +594,7 @@ ALWAYS_INLINE void find_starts(const batch *b, const uint8_t *window, size_t res
         now->starts = (now->starts ^ moved) | moved >> 1;
 }
 
+/* Note a special token, as 1 + its index, or the end of a text, as 0. */
 static int add_mark(batch *b, size_t special)
 {
     if (!b->has_marks)

@@ -1,4 +1,4 @@
-"""The files of a model, written: tokenizer.json, vocab.json, merges.txt, and settings for transformers.
+"""The files of a model, written: tokenizer.json, vocab.json, merges.txt. transformers.py makes the settings.
 
 Gives: save_model(), model_files(), check_special_names(); and for huggingface.py, which compares a file with what
 save() would write: tokenizer_json(), split_step(), ids_by_position() and is_also_bytes().

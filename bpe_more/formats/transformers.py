@@ -1,4 +1,4 @@
-"""Files that only transformers reads: settings, roles of special tokens, chat templates.
+"""Files that only transformers reads: settings (with the tokenizer_class), roles of special tokens, chat templates.
 
 Gives: transformers_files(), which keeps the settings in a folder; in_templates(), which renames and renumbers special
 tokens in a tokenizer.json; TRANSFORMERS_FILES; dict_in_file() and entries_of(), which take any JSON.
@@ -21,6 +21,8 @@ DEFAULTS = {
     "clean_up_tokenization_spaces": False,
     "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
 }
+# the class of another model, such as Qwen2Tokenizer, brings its own pattern in version 5
+TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 LISTS_OF_ROLES = ["additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"]
 
 
@@ -43,9 +45,8 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
     others = {*listed, *added}.difference(own)
     gone += [f"the added token {text!r:.60}" for text in sorted(map(str, others))]
 
-    # The class of another model, such as Qwen2Tokenizer, brings its own pattern in version 5.
-    config = {"tokenizer_class": "", **DEFAULTS, **kept, **new}  # so that tokenizer_class is first
-    config["tokenizer_class"] = "PreTrainedTokenizerFast"  # whatever the folder had
+    kept.pop("tokenizer_class", None)
+    config = {"tokenizer_class": TOKENIZER_CLASS, **DEFAULTS, **kept, **new}
     config.pop("auto_map", None)  # it names a class in a Python file of the other model
     still_added = {token_id: decoder[token_id] for text, token_id in in_vocab.items() if text not in special_ids}
     if still_added:

@@ -1,7 +1,7 @@
 """The class Tokenizer: text to token ids and back, for models of every program.
 
 vocabulary    its tokens, merges, special tokens and settings, and decoding; Tokenizer extends that class
-encoders      encoding in Python, and preparing text for the encoder in C
+encoders      encoding in Python, with ignore_merges, too; preparing text for the encoder in C
 changes       more tokens from new text, other names for special tokens, fewer tokens
 
 Gives: Tokenizer, which is public.

@@ -95,7 +95,7 @@ class Encoder:
 
         The bytes before and after one that is left out may be merged.
         """
-        if word in self.ignoring_merges:
+        if word in self.ignoring_merges:  # with ignore_merges, a word that is a token stays whole
             return [self.ignoring_merges[word]]
         ids = [self.id_of_byte[byte] for byte in word if byte in self.id_of_byte]
         if len(ids) < len(word):

@@ -137,8 +137,9 @@ class Vocabulary:
     def whole_words(self) -> dict[bytes, int]:
         """Return the words that stay whole with ignore_merges, and their ids: all tokens but the special ones.
 
-        ignore_merges is read in formats/huggingface.py and written in formats/saving.py; what it means for encoding is
-        in encoders.py, changes.py, engine/encoder.py, bpe_encode.c.
+        ignore_merges is set by formats/huggingface.py (the flag in tokenizer.json) and formats/tiktoken.py (always, by
+        IgnoredMerges), written by formats/saving.py, and followed by encoders.py in Python, by engine/encoder.py and
+        bpe_encode.c in C; changes.py passes it on.
         """
         words = self._ids.copy()
         words.pop(b"", None)  # the empty token, which Whisper has, isn't a word

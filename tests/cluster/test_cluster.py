@@ -440,7 +440,7 @@ def test_a_client_of_another_kind_is_refused():
 
 def test_progress_shows_tasks_bytes_words_and_the_memory_of_the_driver(corpus, capsys):
     cluster.train(None, str(corpus / "?.txt"), 300, task_bytes=1, progress=True)
-    assert re.search(r"counting, 0 MB, 0 words; driver \d+ MB: 0 of 4 tasks \(0%\), 0 tasks/s", capsys.readouterr().err)
+    assert re.search(r"counting, 0 MB, 0 words; driver [\d,]+ MB: 0 of 4 tasks \(0%\), 0 tasks/s", capsys.readouterr().err)
 
 
 def test_the_module_and_the_page_are_short():

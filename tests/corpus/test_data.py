@@ -6,7 +6,9 @@ It needs the packages pyarrow, zstandard, orjson, polars, pandas, duckdb and dat
 but with BPE_REQUIRE_PACKAGES they fail.
 """
 
+import errno
 import gzip
+import io
 import itertools
 import json
 import os
@@ -245,12 +247,12 @@ def test_many_small_arrays_are_read_together(monkeypatch):
     arrays = [pa.array([text]) for text in texts]
     for columns in ([pa.chunked_array(arrays)], arrays, (pa.record_batch({"text": column}) for column in arrays)):
         slices = list(arrow.slices_of_arrow(columns, 1 << 20, "strict"))
-        assert len(slices) == 2 and [rows.first_text for rows in slices] == [0, slicing.SLICE_TEXTS]
+        assert len(slices) == 2 and [rows.first for rows in slices] == [0, slicing.SLICE_TEXTS]
         assert [text.decode() for rows in slices for text in rows.texts] == texts
     mixed = [pa.array([text], name) for text, name in zip(texts[:9], itertools.cycle(["string", "large_string", "string_view"]))]
     slices = list(arrow.slices_of_arrow(mixed, 1 << 20, "strict"))
     assert [text.decode() for rows in slices for text in rows.texts] == texts[:9]
-    assert [rows.first_text for rows in slices] == [0, 1, 3, 4, 6, 7]  # a view becomes a large_string
+    assert [rows.first for rows in slices] == [0, 1, 3, 4, 6, 7]  # a view becomes a large_string
 
 
 REPEATED = {  # 300 MB of text, in which every second row repeats a long one
@@ -394,7 +396,7 @@ def test_small_row_groups_are_read_together_and_errors_have_their_rows(tmp_path,
     write_parquet(path, [*TEXTS, None, "a"], row_group_size=2)
     options = choices.Options(column="text", errors="replace")
     [rows] = reading.Corpus(path, None, options).slices()
-    assert list(rows.texts("replace")) == [text.encode() for text in [*TEXTS, "", "a"]]
+    assert list(rows.read()) == [text.encode() for text in [*TEXTS, "", "a"]]
     size = len("".join(TEXTS).encode())
     assert 4 <= len(list(reading.Corpus(path, None, options).slices(size // 4))) < 20  # of 46 row groups, with their headers
     for most in (slicing.SLICE_TEXTS, 4):  # rows of a slice: the row is in the first slice, and in a later one
@@ -598,10 +600,23 @@ def test_a_byte_order_mark_before_json_lines_is_no_text(tmp_path, engine):
         assert training.train_bpe(tmp_path / name, 400, special_tokens=[END], engine=engine) == MODEL
 
 
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl"])
+def test_an_error_of_the_disk_names_the_file_that_is_read_and_not_the_output(tmp_path, monkeypatch, tokenizer, name):
+    class Broken(io.FileIO):
+        def readinto(self, buffer):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    (tmp_path / name).write_bytes(b"text")
+    monkeypatch.setattr(data, "open", lambda path, *rest, **more: io.BufferedReader(Broken(path)), raising=False)
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        tokenizer.encode_files(tmp_path / name, tmp_path / "ids.npy")
+    assert caught.value.filename == str(tmp_path / name)
+
+
 def test_a_json_array_is_refused_before_it_is_read():
     blocks = iter([b"\xef", b"\xbb\xbf [", b'{"text": "', b"never read"])
     with pytest.raises(ValueError, match="^a.json: a JSON array"):
-        list(data.slices_of_lines("a.json", blocks, 1 << 20, "text"))
+        list(data.slices_of_lines("a.json", blocks, 1 << 20, choices.Options()))
     assert list(blocks)[-1] == b"never read"
 
 

@@ -134,7 +134,7 @@ def test_an_error_of_reading_names_the_file_that_failed_and_not_the_output(tmp_p
     broken = tmp_path / "broken.txt"
     broken.write_text("low lower\n" * 1000)
     opens = lambda path, *rest, **more: (Broken if str(path) == str(broken) else open)(path, *rest, **more)  # noqa: E731
-    for module in (bpe, reading):
+    for module in (reading, slicing):
         monkeypatch.setattr(module, "open", opens, raising=False)
     tokenizer, paths = Tokenizer(*trained(300)), [CORPUS, broken]
     for slice_bytes in (1 << 20, 3000):  # read by a worker alone; searched for cuts before
@@ -170,7 +170,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error(tmp_path, monk
     path, opened = tmp_path / "text.txt", itertools.count()
     path.write_bytes(b"low lower\n" * 1000)
     shorten = lambda *arguments: (next(opened) == 4 and os.truncate(path, 5000), open(*arguments))[1]  # noqa: E731, SIM115
-    monkeypatch.setattr(reading, "open", shorten, raising=False)
+    monkeypatch.setattr(slicing, "open", shorten, raising=False)
     with pytest.raises(ValueError, match="text.txt.*(changed|fewer bytes)"):
         training.count_words(path, [], workers=1)
 
@@ -199,7 +199,7 @@ FOREIGN = {  # name -> content, and what the error says
     "a.PARQ": (b"PAR1\x15\x04", r"Parquet; save it under a name that ends in \.parquet$"),
     "a.tar.gz": (gzip.compress(TAR.getvalue()), TAR_WAY), "a.tgz": (gzip.compress(TAR.getvalue()), TAR_WAY), "a.tar": (TAR.getvalue(), TAR_WAY),
     "archive.gz": (gzip.compress(TAR.getvalue()), TAR_WAY), "archive.txt": (TAR.getvalue(), TAR_WAY), "a.zip": (ZIP.getvalue(), "a zip archive; extract it"),
-    "a.parquet.gz": (gzip.compress(b"PAR1"), r"compressed: decompress it first, because \.parquet files aren't read so$"),
+    "a.parquet.gz": (gzip.compress(b"PAR1"), r"compressed: decompress it first, because compressed \.parquet files aren't read$"),
     "gzip.jsonl": (gzip.compress(LINES, mtime=0), GZIP_WAY + " --as jsonl$"), "gzip.txt": (gzip.compress(b"text", mtime=0), GZIP_WAY + "$"),
     "twice.txt.gz": (gzip.compress(gzip.compress(b"text")), GZIP_WAY), "gzip.parquet": (gzip.compress(LINES, mtime=0), GZIP_WAY),
     "zstd.txt": (ZSTD, "zstd; save"), "xz.txt": (lzma.compress(b"text"), "xz; decompress"), "bzip2.jsonl": (bz2.compress(LINES), "bzip2; decompress"),

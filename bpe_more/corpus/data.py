@@ -80,7 +80,7 @@ def slices_of_file(path: str, slice_bytes: int, options: choices.Options) -> Ite
 
 
 def unpacked(path: str, packing: str, n_bytes: int) -> Iterator[bytes]:
-    """Yield the bytes of a plain, .gz or .zst file, unpacked. A .zst file may have several frames, and windows of up to 2 GB."""
+    """Yield the bytes of a file, unpacked if it is .gz or .zst. A .zst may have several frames, and windows of 2 GB."""
     is_stdin = path in outputs.STDIN
     with open(0 if is_stdin else path, "rb", closefd=not is_stdin) as file:
         inputs.check_start(path, file.peek(inputs.START_BYTES), FORMATS[packing])

@@ -1,8 +1,7 @@
 """Progress in one line of standard error, with a share, a rate and a time left; and printing that can't stop work.
 
-Gives: with_progress(), instead of that of bpe.py, which shows only a number. The texts come from counting.py,
-reading.py and cluster/tasks.py; is_terminal(); say(), for all that is printed, and FAILED, each standard stream's first error;
-visible(), which protects the terminal.
+Gives: with_progress(), instead of that of bpe.py, which shows only a number; is_terminal(); say(), for all that is
+printed, and FAILED, each standard stream's first error; visible(), which protects the terminal.
 Uses: nothing of bpe_more.
 """
 

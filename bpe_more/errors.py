@@ -51,12 +51,18 @@ def delayed(number: int) -> Iterator[None]:
             handler(*arguments)
 
 
+# those whose handlers may raise an exception
+SIGNALS = [getattr(signal, name) for name in (
+    "SIGINT", "SIGTERM", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGBREAK",
+) if hasattr(signal, name)]  # fmt: skip
+
+
 @contextlib.contextmanager
 def all_delayed() -> Iterator[None]:
     """Let signals wait until a block is done: an exception inside an import may leave its lock, or half a module."""
     with contextlib.ExitStack() as stack:
-        for number in signal.valid_signals():
-            if callable(signal.getsignal(number)):  # a function in Python, which may raise an exception
+        for number in SIGNALS:
+            if callable(signal.getsignal(number)):  # a function in Python
                 stack.enter_context(delayed(number))
         yield
 

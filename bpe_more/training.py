@@ -45,7 +45,8 @@ def train_bpe(input_path: bpe.Paths = None, vocab_size: int | None = None, speci
     [(b'o', b'w'), (b'l', b'ow')]
 
     Raises ValueError or TypeError for bad arguments and for text that is not UTF-8, OSError for files,
-    RuntimeError if a worker process is killed, OverflowError if counts add up to 2**63.
+    RuntimeError if a worker process is killed, OverflowError if the words, counted
+    each time, have 2**63 bytes or more, which only train_from_counts can meet.
     """
     options = choices.Options(special_tokens, pattern, errors, workers, engine, progress, vocab_size, min_word_count,
                       min_frequency, column).checked()
@@ -93,19 +94,25 @@ def checked_counts(words: Any, special_tokens: Sequence[str]) -> Iterator[tuple[
     if not isinstance(words, Iterable):
         raise TypeError(f"words must be a mapping of words to counts, or pairs (word, count), not {words!r:.60}")
     for pair in words.items() if isinstance(words, Mapping) else words:
-        if isinstance(pair, (str, bytes)):  # b"hi" could be unpacked like a pair, into 104 and 105
-            way = "for words without counts, pass {word.encode(): 1 for word in words}"
-            raise TypeError(f"{pair!r:.60} is not a pair (word, count): {way}")
         try:
             word, count = pair
             good = isinstance(word, bytes) and operator.index(count) >= 0
         except (TypeError, ValueError) as error:
+            check_word_has_count(pair)
             raise TypeError(f"{pair!r:.60} is not a pair (word, count): {error}") from None
         if not good:  # faster than a call of require() for each pair
+            check_word_has_count(pair)
             raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
         if special_tokens and special.search(word):  # without any, `special` would match every word
             raise ValueError(f"the word {word!r:.60} has a special token in it, so it can't come from text")
-        yield pair
+        yield word, count
+
+
+def check_word_has_count(pair: object) -> None:
+    """Refuse a word without a count. b"hi" could be unpacked like a pair, into 104 and 105."""
+    if isinstance(pair, (str, bytes)):
+        way = "for words without counts, pass {word.encode(): 1 for word in words}"
+        raise TypeError(f"{pair!r:.60} is not a pair (word, count): {way}")
 
 
 def learn_model(table: counting.WordTable, options: choices.Options) -> bpe.Model:

@@ -11,7 +11,7 @@ tasks              what runs in workers: reports, errors, lost workers, progress
 counts             counts of words as bytes, and files of them
 urls               files, of this machine or named by URLs
 
-Gives: train() and encode(), which are public; the names of files that they write.
+Gives: train() and encode(), which are public; shard_names(), shard_files() and counts_files(), which they write.
 Uses: choices, counts, engines, tasks, urls, corpus.arrays, corpus.counting, corpus.inputs, corpus.reading, errors,
 formats.saving, outputs, tokenizer, training.
 """

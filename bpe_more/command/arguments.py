@@ -107,9 +107,14 @@ def utf8(argument: str) -> str:
 
 
 def complete(args: Namespace) -> None:
-    """Set args.explains, args.saves and the model's folder; refuse two tasks, and options that --extend can't use."""
+    """Set args.explains, args.saves and the model's folder; refuse two tasks, and options that a task can't use."""
+    if args.version:
+        return
     given = [name for name in ("show", "encode", "explain", "compare", "extend") if getattr(args, name) is not None]
     require(len(given) < 2, "argument --{}: not allowed with argument --{}", *reversed(given[:2]))
+    if args.cluster is not None:
+        tasks_here = args.explain, args.compare, args.extend
+        require(tasks_here == (None, None, None), "--explain, --compare and --extend don't work with --cluster")
     if args.extend is not None:
         require(args.pattern is None, "--extend takes no --pattern: the model has one")
         more = [token for token in args.special_tokens or () if token is not None]
@@ -204,8 +209,6 @@ def find_corpus(args: Namespace) -> None:
     if args.as_kind == "jsonl":
         args.corpus = ["-.jsonl" if path == "-" else path for path in args.corpus]
     if args.cluster is not None:  # files may be URLs, which cluster finds
-        tasks_here = args.explain, args.compare, args.extend
-        require(tasks_here == (None, None, None), "--explain, --compare and --extend don't work with --cluster")
         is_stdin = set(outputs.STDIN) & set(args.corpus)
         require(not is_stdin, "--cluster can't read standard input: write the text to files")
         return

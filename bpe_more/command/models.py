@@ -98,7 +98,8 @@ def extend(args: Namespace, n_tokens: int) -> None:
     n_after = n_before - sum(replaced for _, _, _, replaced in learned)
     parts = f"{len(tokenizer):,} + {bpe.plural(len(learned), 'new token')}"
     if len(learned) < n_tokens:
-        parts += f"; {n_tokens:,} requested, but no other pair has a count of {corpus.options.min_frequency} or more"
+        parts += f"; {n_tokens:,} requested, but no other pair that makes a new token has a count of"
+        parts += f" {corpus.options.min_frequency} or more"
     summary.report(args, "old model", summary.description(tokenizer, args.extend))
     summary.report(args, "vocabulary", f"{len(new):,} = {parts}")
     text = f"{n_bytes / n_after:.2f} bytes per token in these pre-tokens, {n_bytes / n_before:.2f} before"

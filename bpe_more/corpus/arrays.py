@@ -1,6 +1,6 @@
 """Arrays of token ids: a corpus as a .npy or .bin file.
 
-Gives: encode_corpus(), border_ids().
+Gives: encode_corpus(), border_ids(); encode_leaving_out() and with_borders(), for the cluster.
 Uses: counting, reading, slicing, errors, outputs.
 """
 
@@ -28,7 +28,7 @@ def border_ids(tokenizer: Any, begin: str | None, end: str | None) -> list[bytes
         known = ", ".join(tokenizer.special_ids) or "it has none"
         is_known = token is None or token in tokenizer.special_ids
         require(is_known, "{} must be a special token of the model ({:.200}), not {!r}", name, known, token)
-        shared = token is not None and token in tokenizer.shared.values()
+        shared = token is not None and token in tokenizer.shared.values()  # {id: special token}
         require(not shared, "{} must not be {!r}: it is also a token of text, so text could forge it", name, token)
         ids.append(b"" if token is None else tokenizer.special_ids[token].to_bytes(tokenizer.id_bytes, sys.byteorder))
     return ids
@@ -41,7 +41,9 @@ def encode_and_count(encode_texts: Callable[[Sequence[bytes]], Any], count: Call
 
 
 def encode_leaving_out(encoder: Any, kind: str, errors: str, texts: Sequence[bytes]) -> tuple[bytes, Any, int]:
-    """Encode texts as one array; return (ids, their ends, the number of bytes left out).
+    """Encode texts as one array; return (ids as bytes, ends, bytes left out).
+
+    Text n has the ids up to number ends[n].
 
     Bytes without a token are an error, but are left out with errors="replace".
     """
@@ -78,7 +80,7 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
     check_outputs([output], [*corpus.paths, *inputs])
     folder = os.path.dirname(os.path.realpath(output))  # a mistyped one should not be made
     require(os.path.isdir(folder), "no folder {}; create it first, or name another file", folder)
-    borders = border_ids(tokenizer, corpus.begin, corpus.end)
+    borders = begin, end = border_ids(tokenizer, corpus.begin, corpus.end)
     if any(borders):
         tokenizer = tokenizer.ordinary  # special tokens in documents are text: only begin and end get their ids
     encoder = tokenizer.encoder_for(corpus.options.engine)
@@ -93,8 +95,10 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
         for part, ((ids, ends, n_left_out), n_specials) in results:
             corpus.n_left_out += n_left_out
             corpus.n_specials += n_specials
-            if part is slicing.FILE_BEGINS or part is slicing.FILE_ENDS:
-                ids = borders[part is slicing.FILE_ENDS]
+            if part is slicing.FILE_BEGINS:
+                ids = begin
+            elif part is slicing.FILE_ENDS:
+                ids = end
             elif not isinstance(part, slicing.Slice):  # whole texts
                 if isinstance(part, slicing.TextRows):  # files are counted already
                     corpus.n_documents += len(ends)

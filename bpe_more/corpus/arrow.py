@@ -3,9 +3,9 @@
 In Arrow's memory, a column of strings is a block of UTF-8, and the offsets at which texts end. The C engine takes
 the same layout, so it reads them in place. Nothing may change it meanwhile: C checks it, and then relies on it.
 
-Gives: slices_of_arrow() for columns in memory, slices_of_arrays() for those of a file, slices_of_parquet();
-open_arrow() and open_parquet(), which refuse a file without the column; wrong_column(), what their error says;
-errors_in(). pyarrow is imported if needed.
+Gives: slices_of_arrow() for columns in memory, arrays_of_arrow() and slices_of_arrays() for those of a file,
+slices_of_parquet(); open_arrow() and open_parquet(), which refuse a file without the column; wrong_column(), what
+their error says; errors_in(). pyarrow is imported if needed.
 Uses: choices, inputs, slicing, errors.
 """
 
@@ -133,10 +133,11 @@ def arrays_of_bytes(strings: Any, slice_bytes: int) -> Iterator[Any]:
     indices = getattr(strings, "indices", None)  # of a dictionary
     values = strings if indices is None else strings.dictionary
     values = values.view(LAYOUTS[str(values.type)])
-    # C trusts the places of texts, which other programs may have made. It checks UTF-8 itself, so these are bytes.
+    # C trusts the offsets, which other programs may have made, so they are checked here. It checks UTF-8 itself: a view
+    # as bytes spares that.
     values.validate(full=True)
     if indices is not None:
-        values = values.cast("large_binary")  # its places have 64 bits, so no part is too large
+        values = values.cast("large_binary")  # its offsets have 64 bits, so no part is too large
         lengths = list(lengths_of(values))
 
         def lengths_of_rows(rows: Any) -> Iterable[int]:
@@ -151,7 +152,7 @@ def arrays_of_bytes(strings: Any, slice_bytes: int) -> Iterator[Any]:
 
 def copied(rows: Any, lengths_of_rows: Callable[[Any], Iterable[int]], copy: Callable[[Any], Any],
            slice_bytes: int) -> Iterator[Any]:
-    """Yield copies of rows, of about slice_bytes each: rows that repeat a long text may have more than the memory."""
+    """Yield copies of rows, of about slice_bytes each: rows that repeat a long text may not fit in memory."""
     for start in range(0, len(rows), slicing.SLICE_TEXTS):
         part = rows.slice(start, slicing.SLICE_TEXTS)
         ends = list(itertools.accumulate(lengths_of_rows(part), initial=0))
@@ -177,23 +178,23 @@ def lengths_of(values: Any) -> Iterable[int]:
         views = array("I")
         views.frombytes(values.buffers()[1][16 * values.offset : 16 * (values.offset + len(values))])
         return views[::4]
-    places = places_of(values)
-    return map(operator.sub, places[1:], places)
+    offsets = offsets_of(values)
+    return map(operator.sub, offsets[1:], offsets)
 
 
-def places_of(values: Any) -> array[int]:
-    """Return the places of the texts of an array of bytes, and the end of the last one."""
-    places = array("i" if str(values.type) == "binary" else "q")
-    first = values.offset * places.itemsize
+def offsets_of(values: Any) -> array[int]:
+    """Return the offsets at which the texts of an array of bytes begin, and the end of the last one."""
+    offsets = array("i" if str(values.type) == "binary" else "q")
+    first = values.offset * offsets.itemsize
     # No memoryview: before Python 3.12.4, one in the traceback of an error crashes the garbage collector.
-    places.frombytes(values.buffers()[1][first : first + (len(values) + 1) * places.itemsize])
-    return places
+    offsets.frombytes(values.buffers()[1][first : first + (len(values) + 1) * offsets.itemsize])
+    return offsets
 
 
 def cut(values: Any, slice_bytes: int) -> Iterator[Texts]:
     """Cut an array of bytes into texts of about slice_bytes."""
     data = values.buffers()[2] or b""
-    ends = places_of(values)
+    ends = offsets_of(values)
     for row, stop in ranges_of(ends, slice_bytes):
         start = ends[row]
         yield Texts(data[start : ends[stop]], array("Q", map((-start).__add__, ends[row + 1 : stop + 1])))
@@ -228,7 +229,7 @@ def arrays_of_arrow(path: str, column: str | None) -> Iterator[Any]:
 
 
 def open_parquet(path: str, column: str | None, metadata: Any = None, dictionaries: bool = False) -> Any:
-    """Open a Parquet file, of which blocks are read, not whole columns. Raises ValueError without the column."""
+    """Open a Parquet file, to be read in blocks of 1 MB, not a column at once. Raises ValueError without the column."""
     parquet = package("pyarrow.parquet", path)
     with errors_in(path):
         file = parquet.ParquetFile(path, metadata=metadata, pre_buffer=False, buffer_size=1 << 20,
@@ -265,7 +266,7 @@ def slices_of_parquet(path: str, slice_bytes: int, options: choices.Options) -> 
     """Cut a Parquet file into slices: row groups, which workers read, and parts of large ones, which are read here."""
     column = options.column
     with open_parquet(path, column) as file:
-        # in metadata, where a nested column counts as several, so the schema's number would be another one
+        # the column's number in metadata, which counts the leaves of nested columns: schema_arrow has other numbers
         leaf = [file.schema.column(number).path for number in range(len(file.schema))].index(column)
         row = 0
         for groups in groups_of(file.metadata, leaf, slice_bytes):
@@ -305,7 +306,7 @@ def groups_of(metadata: Any, leaf: int, slice_bytes: int) -> Iterator[Groups]:
 def rows_at_a_time(path: str, column: str | None, metadata: Any, groups: Groups) -> int:
     """Return how many rows of row groups may be read at a time, so that their text fits in memory."""
     is_large = groups.size > GROUP_BYTES or groups.n_rows > slicing.SLICE_TEXTS
-    # rows of 1 KB or more in the file are read as fast as their dictionary
+    # looking up the dictionary takes as long as reading a small group whose rows have 1 KB or more each in the file
     pays_off = is_large or groups.size < groups.n_rows << 10
     if groups.most_text <= REPEATED_BYTES or not pays_off:
         return slicing.SLICE_TEXTS

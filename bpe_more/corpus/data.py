@@ -108,8 +108,8 @@ def slices_of_lines(path: str, blocks: Iterable[bytes], slice_bytes: int,
     for block in itertools.chain(without_mark(path, blocks), [b""]):  # an empty one at the end
         n_before = len(data)
         data += block
-        end = data.rfind(b"\n", n_before) + 1 if block else len(data)
-        if end >= (slice_bytes if block else 1):
+        end = data.rfind(b"\n", n_before) + 1 if block else len(data)  # of whole lines
+        if end >= (slice_bytes if block else 1):  # at the end, whatever is left
             lines = bytes(data[:end])
             del data[:end]
             place = functools.partial(place_of_line, path, lines, first)
@@ -140,8 +140,11 @@ def place_of_line(path: str, lines: bytes, first: int, row: int) -> str:
 def read_lines(path: str, lines: bytes, first: int, column: Any, errors: str) -> list[bytes]:
     """Return the texts of lines of JSON."""
     try:
-        rows = map(fast_json, filter(None, lines.split(b"\n")))
-        texts = map(operator.itemgetter(column), rows)  # no Python loop: it may refuse what text_of_line() accepts
+        parts: Iterable[bytes] = lines.split(b"\n")
+        if fast_json is plain_json:  # for which a blank line, as b"\r" before "\n", is an error
+            parts = map(bytes.strip, parts, itertools.repeat(b" \t\r"))
+        rows = map(fast_json, filter(None, parts))
+        texts = map(operator.itemgetter(column), rows)  # no Python loop; text_of_line() may accept what this refuses
         return list(map(str.encode, texts))
     except (ValueError, KeyError, TypeError, RecursionError):
         return read_each_line(path, lines, first, column, errors)
@@ -179,9 +182,9 @@ def text_of_line(line: bytes, column: Any, errors: str) -> bytes:
         row = json.loads(line.decode("utf-8", errors))
     require(isinstance(row, dict), "not an object with the key {!r}, but {!r:.60}", column, row)
     text = row.get(column)
-    if text is None and (errors == "replace" or column in row):
-        require(errors == "replace", "text must be a str, not null; {} an empty one", REPLACE_MAKES_IT)
+    if text is None and errors == "replace":  # null, or no such key
         return b""
+    require(text is not None or column not in row, "text must be a str, not null; {} an empty one", REPLACE_MAKES_IT)
     if not isinstance(text, str):
         strings = [name for name, value in row.items() if isinstance(value, str)]
         raise ValueError(arrow.wrong_column(column, strings, type(text).__name__ if column in row else ""))

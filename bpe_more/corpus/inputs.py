@@ -95,10 +95,12 @@ def check_path(path: str) -> None:
 
 
 def kind_of(path: str, options: choices.Options) -> tuple[str, str]:
-    """Return the format and the compression of a path, by its extensions: "a.jsonl.gz" -> (".jsonl", ".gz"), else "".
+    """Return the format and the compression of a path, by its extensions: "a.jsonl.gz" -> (".jsonl", ".gz").
 
-    If both are "", it is a plain file, and data.py isn't imported. Add a new extension to
-    glob_for() and to NOT_TEXT in bpe.py, too.
+    Either may be "". With column=None, JSON Lines are plain text, so their format is "", too.
+
+    If both are "", it is a plain file, and data.py isn't imported. Add a new extension
+    to NOT_TEXT in bpe.py, too; also to FORMATS in data.py if columnar; to FORMATS and glob_for() if of compression.
     """
     endings: Any = EXTENSIONS.fullmatch(path.lower())
     kind, packing = endings.groups("")
@@ -112,7 +114,7 @@ def glob_for(folder: str) -> str:
         name, ending = os.path.splitext(entry.name)
         if ending in (".gz", ".zst"):
             ending = os.path.splitext(name)[1] + ending
-        if ending and entry.is_file():  # hidden files have no ending
+        if ending and entry.is_file() and not entry.name.startswith("."):  # a glob leaves hidden files out
             endings[ending] += 1
     most = min(endings, key=lambda ending: (-endings[ending], ending), default=".txt")
     return os.path.join(folder, f"*{most}")
@@ -138,12 +140,13 @@ def check_start(path: str, start: bytes, expected: str = "") -> None:
 
 
 def check_plain(path: str, start: bytes) -> None:
-    """Refuse what check_start() refuses, and JSON Lines, which a pipe has no name to show.
+    """Refuse what check_start() refuses, and JSON Lines: a pipe has no name whose ending would show them.
 
     The input is taken for JSON Lines if it begins with an object that ends in its first line, or after `start`.
     """
     check_start(path, start)
-    if re.match(rb'(\xef\xbb\xbf)?\s*\{[ \t]*"[^\n]*(\}\s*\n|\Z)', start):
+    ends = rb"\}\s*(\n|\Z)" if len(start) < START_BYTES else rb"(\}\s*\n|\Z)"
+    if re.match(rb'(\xef\xbb\xbf)?\s*\{[ \t]*"[^\n]*' + ends, start):
         raise format_error(path, "JSON Lines")
 
 
@@ -166,7 +169,7 @@ def check_texts(texts: Any) -> None:
     way = 'pass its dataset.with_format("arrow").iter(1000)'
     require(type(texts).__module__ != "datasets.table", "a dataset's table may have other rows; {}", way)
     names = [f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(texts).__mro__]
-    formatted = "datasets.Dataset" in names and texts.format["type"]  # slices_of_texts() checks such rows
+    formatted = "datasets.Dataset" in names and texts.format["type"]  # reading.slices_of_texts() checks its rows
     call = next(filter(None, map(COLUMNS.get, names)), None)
     if {"datasets.DatasetDict", "datasets.IterableDatasetDict"} & set(names):
         keys = ", ".join(map(repr, texts))

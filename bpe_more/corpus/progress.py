@@ -23,13 +23,13 @@ def with_progress(items: Iterable[T], wanted: bool,
                   describe: Callable[[int], tuple[str, float, float, str]]) -> Iterator[T]:
     """Pass items on; if wanted, show the progress, at most five times a second.
 
-    describe(number of items) returns (text, how much is done, the total or 0, unit). A time left is shown from a tenth
-    of the total on. For merges, which become faster, it is too long: up to 70 times before that tenth.
+    describe(number of items) returns (text, how much is done, the total or 0, unit). A time left is shown
+    after a tenth of the total: merges become faster, so it is an overestimate, before that tenth by up to 70 times.
     """
     if not wanted:
         yield from items
         return
-    earlier = later = (0.0, time.monotonic())  # (how much was done, when)
+    earlier = later = (0.0, time.monotonic())  # (how much was done, when); the rate is that since `earlier`
     shown_at = later[1]
     try:
         say_over(line_of(*describe(0), 0))  # the first item may take a minute
@@ -38,7 +38,7 @@ def with_progress(items: Iterable[T], wanted: bool,
             if time.monotonic() - shown_at > 0.2:
                 shown_at = time.monotonic()
                 text, done, total, unit = describe(number)
-                if done > 2 * later[0]:  # so the rate is measured over at least the later half
+                if done > 2 * later[0]:  # so `earlier` stays in the first half of what is done
                     earlier, later = later, (done, shown_at)
                 say_over(line_of(text, done, total, unit, (done - earlier[0]) / (shown_at - earlier[1])))
     finally:

@@ -1,9 +1,9 @@
 """The files or texts of a call, read and worked on by all cores.
 
-Slices are in slicing.py. Workers read their parts of files themselves, but the calling thread reads pipes, compressed
-files and large row groups. Small files share a slice.
+Slices are in slicing.py. Workers read their parts of plain files, and small row groups of Parquet; the calling thread
+reads pipes, compressed files, JSON Lines, files of Arrow and large row groups. Small files share a slice.
 
-Gives: Corpus, with results() of any work on text, and count(); refuse_useless_column().
+Gives: Corpus, with results() of any work on text, and count(); slices_of_texts(); refuse_useless_column(); BATCH_BYTES.
 Uses: choices, arrow, counting, data, inputs, progress, slicing, errors, outputs, patterns.steps, workers.
 """
 
@@ -52,6 +52,7 @@ class Corpus:
         require(not isinstance(texts, (str, bytes)), "texts must be an iterable of strings, not one string")
         if texts is not None and not isinstance(texts, (list, tuple)):
             inputs.check_texts(texts)
+        # strings or columns of Arrow; a single column becomes a list of one
         self.texts: Iterable[Any] = () if texts is None else [texts] if is_read_from_arrow(texts) else texts
         self.kinds = [inputs.kind_of(path, options) for path in self.paths]  # (format of rows, compression), or ""
         if any(map(any, self.kinds)):

@@ -3,8 +3,8 @@
 In apply_to_slice(), a worker reads the texts of a slice and works on them. There are three kinds of slices: Slice, a
 part of a file; SmallFiles, each a text; TextRows, which are strings of a call, or rows of a column or of JSON Lines.
 
-Gives: these; last_cut(), cut_stream(), slices_of_blocks(); Texts, a block of texts as C takes it, and block_of(), which
-makes one; to_utf8() and join_surrogates(), for str.
+Gives: these; last_cut(), cut_stream(), slices_of_blocks(); Texts, a block of texts as C takes it; to_utf8() and
+join_surrogates(), for str; sizes; REPLACE_MAKES_IT; FILE_BEGINS and FILE_ENDS.
 Uses: choices, inputs, errors, outputs, patterns.steps.
 """
 
@@ -27,24 +27,25 @@ T = TypeVar("T")
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 SLICE_BYTES = 1 << 20  # how much text a worker takes at a time; counting it takes about 0.2 s
 SLICE_TEXTS = 1 << 14  # how many texts at most: they may all be empty
-REPLACE_MAKES_IT = "errors='replace' makes it"
+REPLACE_MAKES_IT = "errors='replace' makes it"  # in errors, before U+FFFD, or before "an empty one"
 
 
 def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> int:
-    """Return the byte index at which to cut a larger text in this window, near the window's end; 0 if there is none.
+    """Return the byte index in this window at which the larger text around it may be cut, near its end; 0 if none is.
 
     No special token crosses the cut, so the two parts have the same special tokens as the whole.
     """
     text = window.decode("utf-8", "surrogateescape")
     # The window may begin or end inside a character, of which up to 3 bytes are there, or inside a special token. So
-    # cuts keep away from its ends: by 3 bytes and the longest token, or one whole character if there is none.
+    # cuts keep away from its ends: by 3 bytes and the longest token, or without tokens, by 3 bytes and a character.
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def is_crossed(place: int) -> bool:
         # "cats<|e" and "nd|>": at least one character of the token is on each side
         return any(token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
 
-    for place in steps.places_to_cut(text, pattern, special_tokens):  # C's first, then others; each from the end
+    # first the places that the C engine finds, then those of bpe.py's expressions; both from the end
+    for place in steps.places_to_cut(text, pattern, special_tokens):
         if margin <= place <= len(text) - margin and not is_crossed(place):
             return len(text[:place].encode("utf-8", "surrogateescape"))
     return 0
@@ -147,7 +148,7 @@ class TextRows(NamedTuple):
     place: Callable[[int], str]  # of a row, by its number, for errors
     first: int  # the number of the first row
     texts: Sequence[bytes] | Callable[[], Sequence[bytes]]  # or a function that reads them, in a worker
-    n_bytes: int = 0  # of the texts; 0 if a worker is to count them
+    n_bytes: int = 0  # of the texts, before invalid bytes are replaced; 0 if a worker is to count them
 
     def read(self) -> Sequence[bytes]:
         """Return the texts."""
@@ -155,7 +156,7 @@ class TextRows(NamedTuple):
 
     def with_place(self, error: ValueError) -> str:
         """Return the text of an error, with the place of its row."""
-        number = getattr(error, "number", 0)  # encode_texts puts the number of its text on an error
+        number = getattr(error, "number", 0)  # Encoder.encode_texts sets the index of the text
         way = ""
         if isinstance(error, UnicodeDecodeError):
             texts = enumerate(self.read())
@@ -164,8 +165,14 @@ class TextRows(NamedTuple):
         return f"{self.place(self.first + number)}: {error}{way}"
 
 
-# slices without text, where encode_corpus writes the special tokens begin= and end=
+# slices without text, where encode_corpus writes the special tokens begin= and end=. They are equal, so it compares
+# them with `is`: slices of results() are the objects that slices() made, never copies from a worker.
 FILE_BEGINS, FILE_ENDS = TextRows(str, 0, ()), TextRows(str, 0, ())
+
+
+def files_with_mark(files: Sequence[Slice], texts: Iterable[bytes]) -> list[str]:
+    """Return the files that begin with a byte-order mark; there is a text for each file, or for a part of it."""
+    return [file.path for file, text in zip(files, texts) if file.start == 0 and text.startswith(codecs.BOM_UTF8)]
 
 
 def apply_to_slice(work: Callable[[Sequence[bytes]], T], errors: str,
@@ -181,10 +188,8 @@ def apply_to_slice(work: Callable[[Sequence[bytes]], T], errors: str,
         if not n_bytes:
             texts = block_of(texts)
             n_bytes = len(texts.data)
-        if not isinstance(part, TextRows):  # there is a text for each file, or for a part of one
-            files = part if isinstance(part, SmallFiles) else [part]
-            starts = [(file, text) for file, text in zip(files, texts) if file.start == 0]
-            with_mark = [file.path for file, text in starts if text.startswith(codecs.BOM_UTF8)]
+        if not isinstance(part, TextRows):
+            with_mark = files_with_mark(part if isinstance(part, SmallFiles) else [part], texts)
         if errors == "replace":
             texts = block_of([text.decode("utf-8", "replace").encode("utf-8") for text in texts])
         try:

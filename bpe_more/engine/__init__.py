@@ -164,7 +164,7 @@ class Engine(build_ffi.Engine):
         return self.ffi.from_buffer(f"{c_type(numbers)}[]", numbers)
 
     def joined(self, texts: Sequence[bytes]) -> tuple[Any, array[int]]:
-        """Return texts as C takes them, and a new array of their ends; those of data.py need no copy."""
+        """Return texts as C takes them, and a new array of their ends; slicing.Texts need no copy."""
         if hasattr(texts, "ends"):
             return self.ffi.from_buffer("uint8_t[]", texts.data), texts.ends[:]  # type: ignore[attr-defined]
         return b"".join(texts), array("Q", itertools.accumulate(map(len, texts)))

@@ -185,7 +185,7 @@ struct bpe_encoder {
     uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
     const bpe_rules *rules;
-    word_table ignoring_merges;   /* words that stay whole, with the id as the count */
+    word_table whole_words;   /* words that stay whole, with the id as the count */
     uint64_t seed[2];             /* of pairs, of this table and each cache: a word's key is made once for all of them */
     int lacks_bytes;              /* some byte has no token */
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
@@ -320,7 +320,7 @@ void bpe_encoder_free(bpe_encoder *e)
     free(e->made);
     free(e->outside);
     free(e->special_ids);
-    free_words(&e->ignoring_merges);
+    free_words(&e->whole_words);
     free(e);
 }
 
@@ -350,8 +350,8 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
         in_order &= merges[3 * i + 2] == 256 + i;
     e->rules = rules;
     memcpy(e->seed, seed, sizeof e->seed);
-    TRY(new_table(&e->ignoring_merges.table, e->seed));
-    TRY(index_tokens(&e->ignoring_merges, tokens, token_lengths, ids + 256, n_whole));
+    TRY(new_table(&e->whole_words.table, e->seed));
+    TRY(index_tokens(&e->whole_words, tokens, token_lengths, ids + 256, n_whole));
     e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
     e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs);
     e->made = in_order ? NULL : allocate(n_merges, sizeof *e->made);
@@ -531,7 +531,7 @@ static void keep_ids(word_table *w, const pending *p, const uint32_t *ids, size_
 /* Find a word that stays whole; NULL if merges make its tokens. No piece of a word is found: its key has another bit. */
 static const slot *find_whole(const bpe_cache *c, const pending *p)
 {
-    const word_table *const whole = &c->encoder->ignoring_merges;
+    const word_table *const whole = &c->encoder->whole_words;
     const slot *const s = whole->table.used ? find_word(whole, p->key, p->word) : NULL;
     return s && s->key[1] ? s : NULL;
 }
@@ -607,10 +607,10 @@ static int add_pieces(batch *b, const uint8_t *word, size_t length)
     const bpe_encoder *const e = ((bpe_cache *)b->state)->encoder;
     const uint8_t *const end = word + length, *cuts[BATCH + 1];
     uint32_t unit, before;
-    if (e->ignoring_merges.table.used) { /* a word that stays whole is not cut */
+    if (e->whole_words.table.used) { /* a word that stays whole is not cut */
         pending whole;
         prepare(&whole, b->table, word, word, length);
-        if (find_word(&e->ignoring_merges, whole.key, word)->key[1]) {
+        if (find_word(&e->whole_words, whole.key, word)->key[1]) {
             if (b->n >= BATCH)
                 TRY(end_batch(b));
             b->words[b->n++] = whole;

@@ -106,7 +106,7 @@ class Encoder:
         engine, merge_ids = self.engine, tokenizer.merge_ids
         of_bytes = [tokenizer.ids.get(bytes([byte]), NO_ID) for byte in range(256)]
         longer = set(tokenizer.ids.values()).difference(of_bytes)
-        whole = sorted(longer.intersection(getattr(tokenizer, "ignoring_merges", {}).values()))  # words
+        whole = sorted(longer.intersection(getattr(tokenizer, "whole_word_ids", {}).values()))  # words
         longer_ids = whole + sorted(longer.difference(whole))
         tokens = engine.words_with_ids(list(map(tokenizer.vocab.__getitem__, longer_ids)), longer_ids)
         ids = array("I", of_bytes + longer_ids)

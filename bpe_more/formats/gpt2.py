@@ -84,7 +84,7 @@ def pairs_of(merges: Iterable[Any]) -> list[Any]:
     """Return merges as pairs of names. Older versions of tokenizers write "t h" for ["t", "h"]."""
     pairs = [pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in merges]
     for number, pair in enumerate(pairs):
-        if len(pair) != 2:  # faster than a call of require() for each pair
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:  # faster than a call of require() for each pair
             raise ValueError(f"merge {number} (from 0) must be two tokens, not {pair!r:.99}")
     return pairs
 

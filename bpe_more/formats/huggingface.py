@@ -79,13 +79,15 @@ def read_entries(content: dict[str, Any], vocab: Mapping[str, int], pattern: Pat
     expected = saving.tokenizer_json({}, [], special_ids, pattern, settings)
     decoder = content.get("decoder") or expected["decoder"]  # a file without a decoder gives the same ids
     unknown = [character for character in bpe.CHARACTERS if character not in vocab] if model.get("unk_token") else []
-    # Only bytes without a token would become unk_token, and fuse_unk only joins several of these.
-    model = {**model, "unk_token": None, "fuse_unk": unknown and model.get("fuse_unk")}
+    # Only bytes without a token become unk_token, and fuse_unk only joins several of these. So neither is compared:
+    # unsupported_bytes() refuses unk_token, which `content` still has, if there are such bytes.
+    model = {**model, "unk_token": None, "fuse_unk": model.get("fuse_unk") if unknown else None}
     entries = {**spelled, "decoder": decoder, "added_tokens": added, "model": model}
+    form, _ = steps_of(pattern)
     reasons = [
         *supported.unsupported_bytes(content, unknown),
         *supported.unsupported_special_tokens(specials),
-        *supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0]),
+        *supported.unsupported_tokens(special_ids, settings, form),
         *supported.unsupported_templates(content),
         *supported.unsupported_rest(rest),
     ]
@@ -106,9 +108,11 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
     # find_merges() joins a pair with a space, so it could misread names with spaces, which are among the odd ones
     found: Any = MergeIds() if odd_names else gpt2.find_merges(vocab, merges)
     pairs = [] if found else gpt2.pairs_of(merges)
-    numbers: Sequence[int] = found.numbers
-    if special_ids or odd_names:  # only for these, it matters which ids the merges have
-        numbers = numbers or [vocab.get(name, -1) for left, right in pairs for name in (left, right, left + right)]
+    numbers: Sequence[int] = ()  # the ids that merges have, which matter only for special tokens and odd names
+    if found:
+        numbers = found.numbers
+    elif special_ids or odd_names:
+        numbers = [vocab.get(name, -1) for left, right in pairs for name in (left, right, left + right)]
     used = set(numbers) if odd_names else ()
     settings["unreachable"] = {vocab[name]: name for name in odd_names if vocab[name] not in used}
     settings["shared"] = shared_tokens(vocab, numbers, special_ids, settings["ignore_merges"])

@@ -1,7 +1,7 @@
 """Finds the model file in a folder, and says what a file that can't be read seems to be.
 
-Gives: model_path(); error_prefix(), for whatever reads a file; kind_of(), for a tokenizer.json; pairs_of_ids() and
-PAIRS_OF_IDS, for merges.
+Gives: model_path(); error_prefix(), for whatever reads a file; kind_of(), for a tokenizer.json; pairs_of_ids(),
+which recognizes merges written as ids (116 104), and PAIRS_OF_IDS, its text.
 Uses: transformers.
 """
 
@@ -137,7 +137,8 @@ WAYS = {  # {the end of a file's name: what opens it}
 def way_to_load(folder: bpe.FilePath) -> str:
     """Say which model a folder without tokenizer.json has, and how to load it; return "" if no known one."""
     for name in sorted(os.listdir(folder)):
-        if name.endswith(".model") and (what := looks_like(os.path.join(folder, name))):
+        file = os.path.join(folder, name)
+        if name.endswith(".model") and os.path.isfile(file) and (what := looks_like(file)):
             return f"; {name}: {what}"
         for end, way in WAYS.items():
             if name.endswith(end):

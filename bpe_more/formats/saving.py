@@ -36,25 +36,27 @@ def save_model(vocab: Mapping[int, bytes], merges: MergeIds, special_ids: Mappin
                source: bpe.FilePath | None = None) -> str:
     """Write the files of a model; return a note about roles in the folder's files that this model doesn't have, or "".
 
-    settings    {name: value} of the arguments of Tokenizer that only models of other programs have (see Tokenizer)
+    settings    {name: value} of the arguments of Tokenizer that only models of other programs have (see Tokenizer):
+                "unreachable", {id: name}, is in no text; "shared", {id: special token}, is an ordinary token, too
     roles       {"eos_token": special token, "chat_template": ..., ...} for transformers; None means not given
     source      the folder whose settings for transformers are kept; by default `folder`
     """
     unreachable = {name: token_id for token_id, name in settings.get("unreachable", {}).items()}
-    ids, pairs = printable(vocab, merges, {**special_ids, **unreachable})
-    shared = settings.get("shared", {}).values()
+    shared = settings.get("shared", {}).values()  # their names are those of ordinary tokens
     own_ids = {name: token_id for name, token_id in special_ids.items() if name not in shared}
+    ids, pairs = printable(vocab, merges, {**own_ids, **unreachable})
     ids = ids_in_vocab(ids, pairs, own_ids, settings.get("ignore_merges"))
-    reasons = list(supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0]))
+    form, _ = steps_of(pattern)
+    reasons = list(supported.unsupported_tokens(special_ids, settings, form))
     require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
     source = folder if source is None else source
     for_transformers, note = transformers.transformers_files(source, special_ids, roles, ids)
     # The vocabulary is in two files, but is converted once, since that takes the longest. In tokenizer.json, it
-    # replaces "vocab": {}. Only merges follow that place, so the last match is the right one.
+    # replaces "vocab": {}, without its newline. Only merges follow that place, so the last match is the right one.
     vocab_json = bpe.to_json(ids)
     content = bpe.to_json(tokenizer_json({}, pairs, special_ids, pattern, settings))
-    before, place, merges_json = content.rpartition('"vocab": {}')
-    content = f"{before}{place[:-2]}{vocab_json[:-1]}{merges_json}"
+    before, _, merges_json = content.rpartition('"vocab": {}')
+    content = f'{before}"vocab": {vocab_json[:-1]}{merges_json}'
     lines = "\n".join(["#version: 0.2", *map(" ".join, pairs), ""])
     files = {"tokenizer.json": content, **for_transformers, "vocab.json": vocab_json, "merges.txt": lines}
     outputs.write_files(folder, files)
@@ -118,8 +120,8 @@ def ids_in_vocab(ids: dict[str, int], pairs: Iterable[Sequence[str]], special_id
         in_vocab = {name: token_id for name, token_id in ids.items() if name not in left_out}
         if left_out.isdisjoint(in_merges) and ids_by_position(in_vocab, special_ids) == special_ids:
             return in_vocab
-    # printable() has refused special tokens with the name of another token. These have the name of bytes that aren't a
-    # token, and other programs would find them where text has these bytes.
+    # printable() has refused special tokens with the name of another token. Those left have the name of bytes that
+    # aren't a token, and other programs would find them where text has these bytes.
     check_special_names(name for name in unclear if is_also_bytes(name, ignore_merges))
     return ids
 

@@ -106,7 +106,8 @@ def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any
     normalized, lstrip, rstrip = (settings.get(flag, ()) for flag in FLAGS)
     # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it
     # first searches the whole text for tokens that are not normalized. We do so only with a normal
-    # form. (In "a><b><c>", "a><b" begins first, so we find it, too.)
+    # form. (Where "a><b" begins before a normalized token, as before "<b>" in "a><b>", we find it, too. So
+    # overlapping() looks only for normalized tokens that contain another one, or begin before it.)
     others = set(special_tokens).difference(normalized) if normalized and not form else ()
     for token in overlapping(normalized, others):
         yield f"the added token {token!r:.99} overlaps another, and only one is normalized"

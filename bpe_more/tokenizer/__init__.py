@@ -239,7 +239,8 @@ class Tokenizer(Vocabulary):
         corpus = self.corpus_of(None, texts, workers=workers, errors=errors)
         left_out = [0] if errors == "replace" else None  # the count isn't used
         encode_texts = functools.partial(self.encoder.encode_texts, kind=kind, left_out=left_out)
-        return corpus.results(encode_texts, True, slice_bytes=slice_bytes, most_workers=self.encoder.most_threads)
+        most_workers = self.encoder.most_threads
+        return corpus.results(encode_texts, in_threads=True, slice_bytes=slice_bytes, most_workers=most_workers)
 
     def encode_iterable(self, iterable: Iterable[str], errors: choices.Errors = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
@@ -283,7 +284,7 @@ class Tokenizer(Vocabulary):
                 **given: Any) -> reading.Corpus:
         """Return a corpus of files or texts with this tokenizer's options; `given` are options that replace them."""
         options = self.options
-        if begin is not None or end is not None:  # special tokens in documents are plain text
+        if begin is not None or end is not None:  # special tokens in documents are plain text (see SpecialTokens)
             as_text = SpecialTokens(options.special_tokens)
             as_text.are_text = True
             options = options._replace(special_tokens=as_text)

@@ -80,9 +80,10 @@ def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> Encode
         n_ids.extend(map(len, lists))
     encoded = EncodedWords(tokens, ids, n_ids, lengths, counts, 0)
     if left_out and left_out[0]:
-        left = array("Q", (sum(len(tokens[number]) for number in word) for word in encoded.words()))
-        n_left_out = sum((n - n_left) * count for n, n_left, count in zip(lengths, left, counts))
-        encoded = encoded._replace(lengths=engine.in_memory(left) if engine else left, n_left_out=n_left_out)
+        # the lengths of words without the bytes left out
+        shorter = array("Q", (sum(len(tokens[number]) for number in word) for word in encoded.words()))
+        n_left_out = sum((n - n_shorter) * count for n, n_shorter, count in zip(lengths, shorter, counts))
+        encoded = encoded._replace(lengths=engine.in_memory(shorter) if engine else shorter, n_left_out=n_left_out)
     return encoded
 
 
@@ -99,7 +100,7 @@ def with_numbers(tokenizer: Any, tokens: Iterable[bytes]) -> Any:
         # A word alone is not always one word of the model's own pattern, which may look at what follows.
         pattern=r"[\s\S]+", ids=numbers, vocab=dict(enumerate(tokens)), special_ids={},
         merge_ids=MergeIds.of(tokenizer.merges, numbers),
-        ignoring_merges={token: numbers[token] for token in tokenizer.ignoring_merges},
+        whole_word_ids={token: numbers[token] for token in tokenizer.whole_word_ids},
     )  # fmt: skip
 
 
@@ -109,9 +110,15 @@ def learn_more(words: EncodedWords, n_tokens: int, options: choices.Options) -> 
     if engine:
         merges = engine.extend(*words[:5], n_tokens, options.min_frequency)
     else:
+        # learn_merges() takes strings in which chr(i) stands for words.tokens[i]
         in_characters = ("".join(map(chr, word)) for word in words.words())
         wanted = itertools.islice(bpe.learn_merges(in_characters, words.counts, words.tokens), n_tokens)
-        merges = itertools.takewhile(lambda merge: merge[2] >= options.min_frequency, wanted)
+
+        def is_frequent(merge: bpe.Learned) -> bool:
+            _, _, count, _ = merge
+            return count >= options.min_frequency
+
+        merges = itertools.takewhile(is_frequent, wanted)
     return counting.merges_with_progress(merges, n_tokens, options)
 
 
@@ -138,8 +145,8 @@ def extend(tokenizer: Model, input_path: bpe.Paths = None, n_tokens: int | None 
 
     The text is split and encoded by this tokenizer, and learning goes on from these tokens by the rule of
     training. A pair is never merged if it would make an old token again. Instead of text, `words` may have
-    counts, as train_from_counts takes them. Then n_tokens may be None: learning ends when each word is one
-    token. The other options are those of train_bpe.
+    counts, as train_from_counts takes them, but special tokens in these words are plain text. Then n_tokens
+    may be None: learning ends when each word is one token. The other options are those of train_bpe.
     """
     options = tokenizer.options._replace(
         errors=errors, min_word_count=min_word_count, min_frequency=min_frequency, workers=workers, engine=engine,
@@ -154,11 +161,11 @@ def extend(tokenizer: Model, input_path: bpe.Paths = None, n_tokens: int | None 
     else:
         require(input_path is None and texts is None, "pass either text or words=..., and not both")
         table = counting.new_table(options)
-        table.add(training.checked_counts(words, ()))
+        table.add(training.checked_counts(words, ()))  # (): words may contain special tokens
     learned = list(learn_more(encode_words(tokenizer, table, options), operator.index(n), options))
     if len(learned) < n < sys.maxsize:
-        text = f"{len(learned):,} new tokens, not {n:,}: no other pair has a count of {min_frequency} or more"
-        warn(text)
+        text = f"{len(learned):,} new tokens, not {n:,}: no other pair that makes a new token has a count of"
+        warn(f"{text} {min_frequency} or more")
     return with_merges(tokenizer, learned)
 
 
@@ -178,7 +185,10 @@ def sources(new: Vocabulary, old: Any) -> dict[int, list[int]]:
     special_ids = new.special_ids
     for text, token_id in special_ids.items():
         old_id = old.ids.get(text.encode("utf-8"))
-        found[token_id] = old.encode_ordinary(text) if old_id is None else [old_id]
+        found[token_id] = [] if old_id is None else [old_id]
+        if old_id is None:
+            with contextlib.suppress(ValueError):  # a byte without a token in the old vocabulary
+                found[token_id] = old.encode_ordinary(text)
     # Was `new` made by renaming, which keeps the ids of special tokens, or by prune(), which keeps their names? After
     # prune(), an old special id is gone, or a special token now has the old id of an ordinary token.
     before, now = set(old.special_ids.values()), set(special_ids.values())
@@ -230,10 +240,13 @@ def prune(tokenizer: Model, vocab_size: int | None = None, input_path: bpe.Paths
         is_valid = bpe.is_integer(vocab_size) and vocab_size > 0
         require(is_valid, "vocab_size must be a positive integer, not {!r}", vocab_size)
         require(vocab_size <= most, "vocab_size must be at most {:,}, the size of this vocabulary", most)
-        require(vocab_size >= least, "vocab_size must be at least {:,}: other tokens stay", least)
+        require(vocab_size >= least, "vocab_size must be at least {:,}: bytes and special tokens stay", least)
         n_gone = most - vocab_size
     counts = token_counts(tokenizer, reading.Corpus(input_path, texts, options)) if has_text else collections.Counter()
-    return without_tokens(tokenizer, least_used(tokenizer, ids, counts, n_gone))
+    gone = least_used(tokenizer, ids, counts, n_gone)
+    text = "vocab_size must be at least {:,}: a special token that is also an ordinary one needs its merges"
+    require(n_gone is None or len(gone) == n_gone, text, len(tokenizer) - len(gone))
+    return without_tokens(tokenizer, gone)
 
 
 def least_used(tokenizer: Vocabulary, ids: Mapping[bytes, int], counts: collections.Counter[bytes],

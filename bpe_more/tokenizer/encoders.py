@@ -27,7 +27,8 @@ from bpe_more.patterns.steps import Normalizer, steps_of
 
 def new_encoder(tokenizer: Any, engine_name: bpe.EngineName) -> Any:
     """Return an encoder for a tokenizer: in C if the name allows that, and C can be used for it; else in Python."""
-    if steps_of(tokenizer.pattern)[0] or tokenizer.lstrip or tokenizer.rstrip:
+    form, _ = steps_of(tokenizer.pattern)
+    if form or tokenizer.lstrip or tokenizer.rstrip:
         return PreparingEncoder(tokenizer, engine_name)  # in Python; its `inner` may be in C
     engine = choices.scanning_engine(tokenizer.options._replace(engine=engine_name))  # None if C can't be used
     encoder = engine.encoder(tokenizer) if engine else None  # None: too many tokens
@@ -51,6 +52,7 @@ def last_cut_for(tokenizer: Any) -> Callable[[str], int]:
 class Encoder:
     """Encode in Python, with the methods of the encoder in C."""
 
+    engine_name: bpe.EngineName = "python"
     in_c = False  # read by encode_files() and the command line's summary
     most_threads = 1  # more would only fight for Python's lock
     long_text = math.inf  # no text is encoded in parts
@@ -61,11 +63,11 @@ class Encoder:
         self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.merge_ids)}
         self.new_ids = [new_id for _, _, new_id in tokenizer.merge_ids]  # by rank
         self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
-        self.ignoring_merges = tokenizer.ignoring_merges
+        self.whole_word_ids = tokenizer.whole_word_ids
         self.special_ids = tokenizer.special_ids
 
     def __reduce__(self) -> tuple[object, ...]:
-        return new_encoder, (self.tokenizer, "python")  # for worker processes, without the cache
+        return new_encoder, (self.tokenizer, self.engine_name)  # for worker processes, without the cache
 
     def encode(self, text: str) -> list[int]:
         """Encode text. Raises ValueError for a lone surrogate, or a byte without a token."""
@@ -91,12 +93,12 @@ class Encoder:
         return tuple(self.encode_bytes(word.encode("utf-8")))
 
     def encode_bytes(self, word: bytes, left_out: list[int] | None = None) -> list[int]:
-        """Encode a word, which may be a part of a character, as some tokens of another model are.
+        """Encode a word, which need not be UTF-8: with words=, extend() may be given the tokens of another model.
 
         The bytes before and after one that is left out may be merged.
         """
-        if word in self.ignoring_merges:  # with ignore_merges, a word that is a token stays whole
-            return [self.ignoring_merges[word]]
+        if word in self.whole_word_ids:  # with ignore_merges, a word that is a token stays whole
+            return [self.whole_word_ids[word]]
         ids = [self.id_of_byte[byte] for byte in word if byte in self.id_of_byte]
         if len(ids) < len(word):
             if left_out is None:
@@ -132,7 +134,7 @@ class Encoder:
 class PreparingEncoder(Encoder):
     """Normalize text, and remove whitespace beside special tokens; `inner` encodes the result.
 
-    Of Encoder, it uses only encode_texts(), for texts that have to be encoded in pieces.
+    Of Encoder, it uses only encode_texts(), for texts that have to be encoded in pieces, and __reduce__().
     """
 
     def __init__(self, tokenizer: Any, engine_name: bpe.EngineName) -> None:
@@ -146,7 +148,7 @@ class PreparingEncoder(Encoder):
         whitespace = tokenizer.lstrip, tokenizer.rstrip
         self.normalizer = Normalizer(form, tokenizer.special_tokens, normalized, *whitespace, overlap)
         self.inner = self.encoder_with(tokenizer.special_tokens)
-        self.in_c, self.most_threads = self.inner.in_c, self.inner.most_threads
+        self.in_c, self.most_threads, self.long_text = self.inner.in_c, self.inner.most_threads, self.inner.long_text
         self.ordinary: Any = None  # the same as `inner` without special tokens; rarely needed
 
     def encoder_with(self, special_tokens: Sequence[str]) -> Any:
@@ -155,7 +157,7 @@ class PreparingEncoder(Encoder):
 
     def encode(self, text: str) -> list[int]:
         """Encode text; if `inner` is in C, the parts of a long one in threads."""
-        if len(text) >= self.inner.long_text:
+        if len(text) >= self.long_text:
             with contextlib.suppress(ValueError):  # raised below, with its place in the text
                 return self.inner.encode_parts(text, last_cut_for(self.tokenizer), self.encode_texts)  # type: ignore[no-any-return]
         return self.encode_utf8(text.encode("utf-8"))
@@ -163,7 +165,7 @@ class PreparingEncoder(Encoder):
     def encode_utf8(self, utf8: bytes, left_out: list[int] | None = None) -> list[int]:
         """Do the same as the method of Encoder."""
         prepared = self.normalizer.normalized(utf8)
-        if prepared is not None:
+        if prepared is not None:  # else other special tokens would be found in it: encode its pieces
             return self.inner.encode_utf8(prepared, left_out)  # type: ignore[no-any-return]
         self.ordinary = self.ordinary or self.encoder_with(())
         ids: list[int] = []

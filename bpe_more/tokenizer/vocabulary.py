@@ -81,7 +81,7 @@ class Vocabulary:
         self.set_ids(vocab)
         self.merge_ids = self.find_merge_ids(merges.as_ids(vocab) if isinstance(merges, IgnoredMerges) else merges)
         self.check_made_tokens()
-        self.ignoring_merges = self.whole_words() if self._ignore_merges else {}
+        self.whole_word_ids = self.whole_words() if self._ignore_merges else {}
         # Made when they are first needed. (Not with cached_property: until Python 3.12 it has a lock, and a process
         # forked while another thread holds it waits forever.)
         self._made_encoder: Any = None

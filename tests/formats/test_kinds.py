@@ -38,7 +38,7 @@ def test_a_model_that_is_not_there_is_an_error_with_the_way_to_it(words_txt):
     os.chdir("two files")
     eval(way, {"Tokenizer": Tokenizer, "folder": "."})  # the way works
     assert contents(Tokenizer.load(".")) == contents(tokenizer)
-    os.mkdir("none")
+    os.makedirs("none/x.model")
     with pytest.raises(FileNotFoundError, match="No tokenizer.json in this folder: 'none'"):
         Tokenizer.load("none")
 

@@ -25,6 +25,7 @@ from shared import (
     load_elsewhere,
     only_c,
     only_python,
+    same_everywhere,
     train_and_save,
     trained,
 )
@@ -93,6 +94,16 @@ def test_cl100k_in_tokenizer_json_has_nothing_that_javascript_reads_otherwise(tm
     assert Tokenizer.load(tmp_path).pattern == "cl100k"
     before = TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}")  # in files of version 0.4.0
     assert Tokenizer({0: b"a"}, [], pattern=before).pattern == "cl100k"
+
+
+def test_merges_of_a_byte_that_is_a_special_token_too_are_saved(tmp_path):
+    """Other programs know both by one name, as the byte E9 and the special token "é"; and the merge is applied."""
+    vocab = dict(enumerate([*bpe.BYTES, b"\xe9\x8d"]))
+    tokenizer = Tokenizer(vocab, [(b"\xe9", b"\x8d")], ["é"], shared={0xE9: "é"})
+    assert tokenizer.encode("é鍸") == [0xE9, 256, 0xB8]  # 鍸 is E9 8D B8
+    tokenizer.save(tmp_path / "model")
+    _, _, [ids] = same_everywhere(tmp_path / "model/tokenizer.json", ["é鍸"], tmp_path / "again")
+    assert ids == [0xE9, 256, 0xB8]
 
 
 @only_python

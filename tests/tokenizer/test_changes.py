@@ -86,7 +86,7 @@ def test_words_that_stay_divided_do_not_hide_the_others():
     old = Tokenizer(dict(enumerate(bpe.BYTES)), (), specials, pattern=r"[\s\S]+")
     assert old.extend(words={b"ab": 9, b"cd": 2, b"ef": 1}, n_tokens=1).merges == [(b"c", b"d")]
     assert old.extend(words={b"ab": 9, b"cd": 2, b"ef": 1}, n_tokens=2).merges == [(b"c", b"d"), (b"e", b"f")]
-    with pytest.warns(UserWarning, match="2 new tokens, not 3: no other pair has a count of 1 or more"):
+    with pytest.warns(UserWarning, match="2 new tokens, not 3: no other pair that makes a new token has a count of 1 or more"):
         old.extend(words={b"ab": 9, b"cd": 2, b"ef": 1}, n_tokens=3)
 
 
@@ -105,7 +105,7 @@ def test_options_are_those_of_training(tmp_path):
     with pytest.raises(ValueError, match="not valid UTF-8"):
         old.extend(text, 1)
     assert merged(old.extend(text, 1, errors="replace", min_word_count=2))[-1] == b"qq"  # zz occurs more often
-    with pytest.warns(UserWarning, match="not 50: no other pair has a count of 3 or more"):
+    with pytest.warns(UserWarning, match="not 50: no other pair that makes a new token has a count of 3 or more"):
         assert merged(old.extend(text, 50, errors="replace", min_frequency=3))[len(old.merges) :] == [b"qq", b"zz"]
     for bad in (0, -1, None, True, "9", 1.5):
         with pytest.raises(ValueError, match="n_tokens must be a positive integer"):
@@ -280,7 +280,7 @@ def test_a_token_with_two_names_keeps_both_when_others_go(tmp_path):
     pruned.save(tmp_path / "pruned")
     vocab = json.loads((tmp_path / "pruned" / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
     assert vocab["\u2581a"] == 289
-    with pytest.raises(ValueError, match="vocab_size must be at least 258: other tokens stay"):
+    with pytest.raises(ValueError, match="vocab_size must be at least 258: bytes and special tokens stay"):
         tokenizer.prune(257)
 
 
@@ -434,11 +434,27 @@ def test_without_a_size_all_tokens_go_that_the_text_never_uses():
             old.prune(size, texts=iter([]))
 
 
+def test_pruning_never_keeps_more_tokens_than_it_was_asked_for():
+    """A special token that is also an ordinary one needs the merges that make it."""
+    merges = [(b"f", b"e"), (b"fe", b"r"), (b"a", b"b")]
+    vocab = dict(enumerate([*bpe.BYTES, b"fe", b"fer", b"ab"]))
+    tokenizer = Tokenizer(vocab, merges, ["fer"], shared={257: "fer"})
+    assert len(tokenizer.prune(258)) == 258
+    with pytest.raises(ValueError, match="vocab_size must be at least 258: a special token that is also an ordinary one"):
+        tokenizer.prune(257)
+
+
+def test_a_special_token_with_a_byte_that_the_old_model_lacks_has_no_source():
+    old = Tokenizer({0: b"a"}, [], [])
+    new = old.with_special_tokens(["<x>"])
+    assert new.sources(old) == {0: [0], 1: []}
+
+
 def test_a_model_without_all_bytes_is_pruned_down_to_what_it_has():
     old = Tokenizer({0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}, [(b"a", b"b"), (b"ab", b"ab")], [END])
     assert old.prune(4).vocab == {0: b"a", 1: b"b", 2: b"ab", 3: END.encode()}
     assert old.prune(3).vocab == {0: b"a", 1: b"b", 2: END.encode()}
-    with pytest.raises(ValueError, match="vocab_size must be at least 3: other tokens stay"):
+    with pytest.raises(ValueError, match="vocab_size must be at least 3: bytes and special tokens stay"):
         old.prune(2)
 
 
@@ -551,7 +567,7 @@ def test_notes_name_separators_and_ids_of_32_bits(main, folder):
     assert "<|assistant|>, <|eot|>: not special tokens of this model, so learned as text" in log
     assert "ids beyond 65,535: arrays of them are uint32 now" in log
     _, _, log = main("text.txt", "+500", "--extend", "old", "--model", "new2")
-    assert "uint32" not in log and "500 requested, but no other pair has a count of 1 or more" in log
+    assert "uint32" not in log and "500 requested, but no other pair that makes a new token has a count of 1 or more" in log
 
 
 def test_files_of_a_third_model_are_not_mixed_in(error, folder):

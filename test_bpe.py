@@ -657,6 +657,7 @@ def test_files_are_encoded_as_one_array_for_numpy(tmp_path, cut, workers):
     wide = bpe.Tokenizer({**trained(400)[0], 70_000: b"<wide>"}, trained(400)[1])
     assert wide.encode_files(texts=["low", "er"], output=output) and numpy.load(output).dtype == numpy.uint32
     assert numpy.load(output).tolist() == wide.encode("low") + wide.encode("er")
+    assert tokenizer.encode_files(texts=[], output=output) == 0 and numpy.load(output).shape == (0,)
 
 
 # --- VII. Files of a model: it loads as it was saved -----------------------------------------------------------------

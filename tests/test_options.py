@@ -53,7 +53,8 @@ BAD_ARGUMENTS = [  # of train_bpe; what the error says, or what it says in bpe a
       for wrong in (b"b", None, 5)],
     *[({"input_path": None, "texts": wrong}, "texts must be an iterable of strings") for wrong in ("hello", b"abc", {"train": ["abc"]})],
     ({"texts": ["a"]}, "pass either the path of a file or texts=..., and not both"), ({"input_path": None}, "pass either the path"),
-    ({"input_path": []}, "no file: the list of paths is empty"), ({"input_path": FIXTURES}, "is a folder; name its files"),
+    ({"input_path": []}, "no file: the list of paths is empty"),
+    ({"input_path": FIXTURES}, ("is a folder; name its files, such as ", r"is a folder; name its files: glob\.glob\('.*fixtures.*\*\.\w+'\)$")),
 ]  # fmt: skip
 ONLY_MORE = {"min_frequency", "min_word_count", "errors"}
 

@@ -448,6 +448,17 @@ def test_the_module_and_the_page_are_short():
     assert len((HERE / "docs" / "cluster.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
+def test_a_plan_or_a_description_that_is_not_ours_may_be_that_of_another_program(corpus, tmp_path):
+    """So it may have to stay, and the message names the other way out."""
+    train = functools.partial(cluster.train, None, str(corpus / "1.txt"), 300, counts=str(tmp_path / "counts"))
+    encode = functools.partial(cluster.encode, None, str(corpus / "1.txt"), one_machine(corpus, "txt"), str(tmp_path / "ids"))
+    for run, name in (train, "counts/plan.json"), (encode, "ids/1.txt.npy.json"):
+        run()
+        (tmp_path / name).write_text('{"name": "x"}')
+        with pytest.raises(ValueError, match=rf"^[^\n]*/{name} is damaged, or another program's; delete it, or name another folder\b"):
+            run()
+
+
 def test_a_shard_whose_description_lacks_its_number_of_ids_is_made_again(corpus, tmp_path):
     encode = functools.partial(cluster.encode, None, str(corpus / "1.txt"), one_machine(corpus, "txt"), str(tmp_path / "ids"))
     n_ids = encode()

@@ -732,7 +732,8 @@ HINT = r"zcat FILE \(xzcat, bzcat\) .*iconv -f .*--errors replace"
     ("c.txt --encode ids.npy", "no model in bpeModel: train one first, or name it with --model"),
     ("docs 300", r"docs is a folder; name its files \(docs/\*.txt\)"),
     ("c.txt 300 --special-token \udcff", "surrogates"), ("c.txt 300 --special-token ''", r"special token 1 \(''\)"),
-    ("'' 300", "name|No such file"), ("c.txt 300 --model ''", "--model must name a folder, not ''"), ("--show x --model none", "none"),
+    *[(f"c.txt 300 --model {wrong}", f"--model must name a folder, not {wrong}") for wrong in ("''", "'c.txt'")],
+    ("'' 300", "name|No such file"), ("--show x --model none", "none"),
     ("missing.txt 300", "^error: No such file or directory: 'missing.txt'$"), ("c.txt missing.txt 300", "missing.txt"),
     ("c.txt docs 300", "error: docs.*(folder|directory)"), ("latin1 300", f"latin1: not valid UTF-8 at byte 1 .*{HINT}"),
     ("packed 300", "^error: packed is gzip; save it under a name that ends in .gz"), ("my.gz 300", "^error: my.gz: Compressed file ended"),
@@ -744,7 +745,7 @@ HINT = r"zcat FILE \(xzcat, bzcat\) .*iconv -f .*--errors replace"
     # what can't go with a saved model
     *[(f"--show low {option}", f"'{option.split()[0][2:].replace('-', '_')}' is not an option here; the options are ")
       for option in ("--min-word-count 2", "--min-frequency 2", "--pattern o200k", "--errors replace", "--workers 2")],
-    ("--show low --explain 3", "--show"), ("--show low --encode ids.npy", "--show"),
+    ("--show low c.txt", "--show takes no corpus"), ("--show low --explain 3", "--show"), ("--show low --encode ids.npy", "--show"),
     ("--show low --special-token <x>", "special"), ("--show low --no-special-tokens", "special"),
     ("--show low\udcff --model saved", "surrogates"),
     *[(f"c.txt --encode ids.npy {option} --model saved", text) for option, text in (

@@ -663,15 +663,17 @@ def test_the_number_of_workers_changes_no_id(tmp_path, part, cut, workers):
 
 def test_a_special_token_beyond_65535_makes_all_ids_of_a_file_four_bytes_wide(tmp_path):
     vocab, merges = trained(300)
-    shifted = {token_id + 2**16 - 300: token for token_id, token in vocab.items()}
-    for special_tokens, kind in ([END], "u2"), ([END, "<new>"], "u4"):
+    for largest, special_tokens, kind in (2**16 - 1, [END], "u2"), (2**16 - 1, [END, "<new>"], "u4"), (2**32 - 2, [END], "u4"):
+        shifted = {token_id + largest - 299: token for token_id, token in vocab.items()}
         tokenizer = Tokenizer(shifted, merges, special_tokens)
         tokenizer.encode_files(texts=[PART], output=tmp_path / "ids.npy")
         assert read_ids(tmp_path / "ids.npy") == (kind, tokenizer.encode(PART))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("pattern", ["gpt2", CUSTOM])
+@pytest.mark.parametrize("pattern", [
+    "gpt2", CUSTOM, (r"\p{N}{1,3}", "[一-龥]+", r"[<|>.'][A-Za-z]+|[^\s\p{L}]?\p{L}+|\s+(?!\S)|\s+"),  # steps that C follows in turn
+])  # fmt: skip
 def test_text_that_cannot_be_encoded_is_an_error_and_leaves_the_earlier_file(tmp_path, cut, workers, pattern):
     cut(9000)
     data = bytearray(b"word and word. " * 2000)

@@ -791,6 +791,8 @@ REFUSED = [  # [^;]*$: no other reason is given
      r"the added token ' \\n' is whitespace and has lstrip, and another has rstrip"),
     *[(with_token(text, normalized=True), "overlaps another, and only one is normalized")
       for text in ("text|><", f"x{END}y", f"{END}y")],  # tokenizers looks for others first
+    *[(lambda content, names=names: [with_token(name, id=600 + n, normalized=n == 0)(content) for n, name in enumerate(names)],
+       f"'{names[0]}' overlaps another") for names in (["zqzqzx!", "zqzx"], ["zqz!", "zqzx", "qz"])],  # found from a shorter prefix
     (with_token("é"), r"added_tokens\.1\.id = 600 \(tokenizers gives 'é' the id 233\) is not"),  # the name of the byte E9
     (with_token(END, id=256, special=False), "duplicate.*endoftext"),
     (with_change("added_tokens", 0, "id", 300), r"added_tokens\.0\.id = 300"),

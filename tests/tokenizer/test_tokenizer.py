@@ -268,6 +268,8 @@ def test_a_byte_without_a_token_is_named():
         for encode in (tokenizer.encode, tokenizer.encode_ordinary, stream):
             with pytest.raises(ValueError, match="no token for the byte b'[x<]', in "):
                 encode(text)
+    with pytest.raises(ValueError, match="for the byte b'x', in 'x{40}'"):  # no more of a long word
+        tokenizer.encode("x" * 1000)
     assert tokenizer.encode("ab") == [3]  # and the tokenizer still works
 
 

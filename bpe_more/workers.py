@@ -74,12 +74,7 @@ def results_of_threads(task: Callable[[Any], T], items: Iterator[Any], n_threads
         handed_out = map(hand_out, items)
         waiting = collections.deque(itertools.islice(handed_out, n_threads + 1))  # so that no thread waits
         while waiting:
-            result, error = waiting.popleft().get()
-            if error is not None:
-                try:
-                    raise error
-                finally:
-                    del error  # its traceback has this frame, which would keep the input open
+            result = result_of(waiting.popleft())
             waiting.extend(itertools.islice(handed_out, 1))
             yield result
     finally:
@@ -89,6 +84,17 @@ def results_of_threads(task: Callable[[Any], T], items: Iterator[Any], n_threads
         todo.put(None)  # a single one, which each thread puts back for the next: Ctrl-C could come between several puts
         for thread in threads:
             thread.join()
+
+
+def result_of(done: Any) -> Any:
+    """Wait for a task in a thread; return its result, or raise its error."""
+    result, error = done.get()
+    if error is None:
+        return result
+    try:
+        raise error
+    finally:
+        del error  # its traceback has this frame, so the error would keep itself, and with it the input, open
 
 
 def do_tasks(task: Callable[[Any], object], todo: Any) -> None:

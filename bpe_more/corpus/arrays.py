@@ -60,12 +60,14 @@ def with_borders(ids: bytes, ends: Iterable[int], id_bytes: int, borders: Sequen
 
 
 def check_output_name(tokenizer: Any, name: str) -> None:
-    """Refuse a name whose kind of file can't have these ids."""
+    """Refuse a name whose kind of file can't have these ids, or whose folder is missing."""
     rule = "the name of the output must end in .npy (for numpy.load) or .bin (uint16 without a header)"
     require(name.endswith((".npy", ".bin")), f"{rule}, not {name!r}")
     if name.endswith(".bin") and tokenizer.id_bytes > 2:
         most = f"a .bin file has ids up to 65,535, but this vocabulary has ids up to {max(tokenizer.vocab):,}"
         raise ValueError(f"{most}; use a name that ends in .npy")
+    folder = os.path.dirname(os.path.realpath(name))  # a mistyped one should not be made
+    require(os.path.isdir(folder), "no folder {}; create it first, or name another file", folder)
 
 
 def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: Sequence[bpe.FilePath] = ()) -> int:
@@ -78,8 +80,6 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
     name, id_bytes = os.fspath(output), tokenizer.id_bytes
     check_output_name(tokenizer, name)
     check_outputs([output], [*corpus.paths, *inputs])
-    folder = os.path.dirname(os.path.realpath(output))  # a mistyped one should not be made
-    require(os.path.isdir(folder), "no folder {}; create it first, or name another file", folder)
     borders = begin, end = border_ids(tokenizer, corpus.begin, corpus.end)
     if any(borders):
         tokenizer = tokenizer.ordinary  # special tokens in documents are text: only begin and end get their ids

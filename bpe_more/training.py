@@ -1,6 +1,6 @@
 """Training with all options: train_bpe, and its two halves, count_words and train_from_counts.
 
-Gives: these three, which are public; learn_model() for a table of words, checked_counts() for a caller's counts.
+Gives: these three, which are public; learn_model() for a table of words, model_of() for merges; checked_counts().
 Uses: choices, corpus.counting, corpus.reading, errors.
 """
 

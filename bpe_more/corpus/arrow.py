@@ -133,8 +133,8 @@ def arrays_of_bytes(strings: Any, slice_bytes: int) -> Iterator[Any]:
     indices = getattr(strings, "indices", None)  # of a dictionary
     values = strings if indices is None else strings.dictionary
     values = values.view(LAYOUTS[str(values.type)])
-    # C trusts the offsets, which other programs may have made, so they are checked here. It checks UTF-8 itself: a view
-    # as bytes spares that.
+    # C trusts the offsets, which other programs may have made, so validate() checks them. In strings,
+    # it would also check UTF-8, which C does itself: hence the view as bytes.
     values.validate(full=True)
     if indices is not None:
         values = values.cast("large_binary")  # its offsets have 64 bits, so no part is too large
@@ -306,7 +306,8 @@ def groups_of(metadata: Any, leaf: int, slice_bytes: int) -> Iterator[Groups]:
 def rows_at_a_time(path: str, column: str | None, metadata: Any, groups: Groups) -> int:
     """Return how many rows of row groups may be read at a time, so that their text fits in memory."""
     is_large = groups.size > GROUP_BYTES or groups.n_rows > slicing.SLICE_TEXTS
-    # looking up the dictionary takes as long as reading a small group whose rows have 1 KB or more each in the file
+    # If the rows of a small group have 1 KB or more each in the file, looking up its dictionary takes as long as
+    # reading it. So such a group is read at once, however much text its rows repeat.
     pays_off = is_large or groups.size < groups.n_rows << 10
     if groups.most_text <= REPEATED_BYTES or not pays_off:
         return slicing.SLICE_TEXTS

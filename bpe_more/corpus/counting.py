@@ -67,7 +67,10 @@ def new_table(options: choices.Options) -> Any:
 
 
 def special_counter(special_tokens: Sequence[str], in_threads: bool) -> Callable[[Sequence[bytes]], int]:
-    """Return a function that counts special tokens in texts: C's in threads, else Python's, which pickles."""
+    """Return a function that counts special tokens in texts: C's in threads, else Python's, which pickles.
+
+    in_threads    if the work is done in threads, which is only if C does it
+    """
     engine = choices.find_engine()[0] if in_threads else None
     if engine and not engine.only_learns:
         return engine.special_counter(special_tokens)  # type: ignore[no-any-return]

@@ -3,7 +3,8 @@
 Files are known by the ends of their names, and by their first bytes; folders by a file in them; objects by their types.
 
 Gives: check_path(), check_start(), check_plain(), check_texts(): each refuses some inputs; checked(), for blocks;
-kind_of(), which says by a name how a file is read; is_arrow(); glob_for() and expanded(), for folders and globs.
+kind_of(), which says by a name how a file is read; is_arrow(); glob_for() and expanded(), for folders and globs;
+KINDS and COLUMNAR, ends of names; START_BYTES.
 Uses: choices, errors, outputs.
 """
 
@@ -99,8 +100,10 @@ def kind_of(path: str, options: choices.Options) -> tuple[str, str]:
 
     Either may be "". With column=None, JSON Lines are plain text, so their format is "", too.
 
-    If both are "", it is a plain file, and data.py isn't imported. Add a new extension
-    to NOT_TEXT in bpe.py, too; also to FORMATS in data.py if columnar; to FORMATS and glob_for() if of compression.
+    If both are "", it is a plain file, and data.py isn't imported.
+
+    A new format is added to KINDS, and to NOT_TEXT in bpe.py; if it is like Parquet, also to COLUMNAR, and to FORMATS
+    in data.py. A new compression: to EXTENSIONS, glob_for(), NOT_TEXT, and FORMATS and unpacked() in data.py.
     """
     endings: Any = EXTENSIONS.fullmatch(path.lower())
     kind, packing = endings.groups("")
@@ -117,7 +120,7 @@ def glob_for(folder: str) -> str:
         if ending and entry.is_file() and not entry.name.startswith("."):  # a glob leaves hidden files out
             endings[ending] += 1
     most = min(endings, key=lambda ending: (-endings[ending], ending), default=".txt")
-    return os.path.join(folder, f"*{most}")
+    return os.path.join(glob.escape(folder), f"*{most}")
 
 
 def expanded(paths: Iterable[str]) -> list[str]:
@@ -169,7 +172,8 @@ def check_texts(texts: Any) -> None:
     way = 'pass its dataset.with_format("arrow").iter(1000)'
     require(type(texts).__module__ != "datasets.table", "a dataset's table may have other rows; {}", way)
     names = [f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(texts).__mro__]
-    formatted = "datasets.Dataset" in names and texts.format["type"]  # reading.slices_of_texts() checks its rows
+    # with_format("arrow") makes the rows of a dataset tables of Arrow; slices_of_texts() refuses rows in other formats
+    formatted = "datasets.Dataset" in names and texts.format["type"]
     call = next(filter(None, map(COLUMNS.get, names)), None)
     if {"datasets.DatasetDict", "datasets.IterableDatasetDict"} & set(names):
         keys = ", ".join(map(repr, texts))

@@ -23,8 +23,8 @@ def with_progress(items: Iterable[T], wanted: bool,
                   describe: Callable[[int], tuple[str, float, float, str]]) -> Iterator[T]:
     """Pass items on; if wanted, show the progress, at most five times a second.
 
-    describe(number of items) returns (text, how much is done, the total or 0, unit). A time left is shown
-    after a tenth of the total: merges become faster, so it is an overestimate, before that tenth by up to 70 times.
+    describe(number of items) returns (text, how much is done, the total or 0, unit). The time left is
+    too long, because merges become faster; in the first tenth, by up to 70 times, so it isn't shown there.
     """
     if not wanted:
         yield from items
@@ -38,7 +38,7 @@ def with_progress(items: Iterable[T], wanted: bool,
             if time.monotonic() - shown_at > 0.2:
                 shown_at = time.monotonic()
                 text, done, total, unit = describe(number)
-                if done > 2 * later[0]:  # so `earlier` stays in the first half of what is done
+                if done > 2 * later[0]:  # so the rate is always that of the last half of what is done, or more
                     earlier, later = later, (done, shown_at)
                 say_over(line_of(text, done, total, unit, (done - earlier[0]) / (shown_at - earlier[1])))
     finally:

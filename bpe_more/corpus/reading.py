@@ -60,7 +60,7 @@ class Corpus:
                 from bpe_more.corpus import data  # only now: few calls need it
             data.check_files(self.paths, options)
         refuse_useless_column(self.paths, options)
-        # If find_engine() gives a reason, the engine only learns: Python scans then, and takes any pattern.
+        # find_engine()[1] is the reason why C only learns, or "". If there is one, Python scans, and takes any pattern.
         if options.engine == "c" and not choices.find_engine()[1]:
             lacks = choices.lacking_in_c(options.pattern)
             require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")

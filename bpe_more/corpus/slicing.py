@@ -27,11 +27,11 @@ T = TypeVar("T")
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 SLICE_BYTES = 1 << 20  # how much text a worker takes at a time; counting it takes about 0.2 s
 SLICE_TEXTS = 1 << 14  # how many texts at most: they may all be empty
-REPLACE_MAKES_IT = "errors='replace' makes it"  # in errors, before U+FFFD, or before "an empty one"
+REPLACE_MAKES_IT = "errors='replace' makes it"  # messages end in this and "U+FFFD", or "an empty one"
 
 
 def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> int:
-    """Return the byte index in this window at which the larger text around it may be cut, near its end; 0 if none is.
+    """Return a byte index near the end of this window at which the text that it is from may be cut; 0 if none is found.
 
     No special token crosses the cut, so the two parts have the same special tokens as the whole.
     """
@@ -166,7 +166,7 @@ class TextRows(NamedTuple):
 
 
 # slices without text, where encode_corpus writes the special tokens begin= and end=. They are equal, so it compares
-# them with `is`: slices of results() are the objects that slices() made, never copies from a worker.
+# them with `is`: slices of Corpus.results() are the objects that Corpus.slices() made, never copies of a worker.
 FILE_BEGINS, FILE_ENDS = TextRows(str, 0, ()), TextRows(str, 0, ())
 
 
@@ -186,7 +186,7 @@ def apply_to_slice(work: Callable[[Sequence[bytes]], T], errors: str,
         texts = part.read()
         n_bytes = part.n_bytes if isinstance(part, TextRows) else 0
         if not n_bytes:
-            texts = block_of(texts)
+            texts = block_of(texts)  # which also counts; C joins lists anyway, so no time is lost
             n_bytes = len(texts.data)
         if not isinstance(part, TextRows):
             with_mark = files_with_mark(part if isinstance(part, SmallFiles) else [part], texts)

@@ -5,6 +5,7 @@ import codecs
 import concurrent.futures
 import errno
 import functools
+import glob
 import gzip
 import io
 import itertools
@@ -709,3 +710,13 @@ def test_encoding_takes_little_memory(tmp_path):
     n_ids, megabytes = map(int, result.stdout.split())
     assert n_ids * 2 + 128 == (tmp_path / "ids.npy").stat().st_size > 200_000_000 and megabytes < 180
     (tmp_path / "ids.npy").unlink()
+
+
+@only_python
+def test_the_pattern_for_a_folder_finds_its_files_whatever_its_name_is(tmp_path):
+    (tmp_path / "data[1]").mkdir()
+    (tmp_path / "data[1]/a.txt").write_text("low low")
+    with pytest.raises(ValueError, match="name its files: ") as caught:
+        training.count_words(tmp_path / "data[1]")
+    way = str(caught.value).partition("name its files: ")[2]
+    assert eval(way, {"glob": glob}) == [str(tmp_path / "data[1]/a.txt")]

@@ -92,7 +92,7 @@ def pairs_of(merges: Iterable[Any]) -> list[Any]:
 def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
     """Return the ids of merges, pairs of names; ids is {name: id}.
 
-    Returns none if C can't be used, or a merge may be wrong: then merges_as_bytes() and Tokenizer raise the error.
+    The result is empty if C can't be used or a merge may be wrong; merges_as_bytes() and Tokenizer then raise errors.
     """
     engine, _ = choices.find_engine()
     if not engine or engine.only_learns:  # learning is all that bpe_fast.c can do

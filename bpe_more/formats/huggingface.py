@@ -36,7 +36,7 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     The content tells if a file is a tokenizer.json, a tekken.json, or a .model of minbpe. Raises ValueError for
     what is not supported, KeyError for what is missing.
     """
-    if data.startswith(b"minbpe v1"):
+    if data.startswith(kinds.MINBPE):
         return tiktoken.read_minbpe(data.decode("utf-8")), {}
     content = json.loads(data)
     if "config" in content and "vocab" in content:
@@ -48,6 +48,8 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     require(model_type == "BPE", "{}model.type = {:.99} is not supported", kind, json.dumps(model_type))
     merges: Any = list(model.pop("merges", []))
     vocab = model.pop("vocab", {})
+    # spelled: normalizer and pre_tokenizer as save() would write them; border: between which characters no merge may
+    # join, which only Falcon has (see digits_in_bytes)
     pattern, spelled, border = read_steps(content, is_ours=data.startswith(OUR_BEGINNING))
     special_ids, settings = read_entries(content, vocab, pattern, spelled)
     if border:  # drop merges across a border, which are never applied
@@ -79,8 +81,8 @@ def read_entries(content: dict[str, Any], vocab: Mapping[str, int], pattern: Pat
     expected = saving.tokenizer_json({}, [], special_ids, pattern, settings)
     decoder = content.get("decoder") or expected["decoder"]  # a file without a decoder gives the same ids
     unknown = [character for character in bpe.CHARACTERS if character not in vocab] if model.get("unk_token") else []
-    # Only bytes without a token become unk_token, and fuse_unk only joins several of these. So neither is compared:
-    # unsupported_bytes() refuses unk_token, which `content` still has, if there are such bytes.
+    # Only bytes without a token become unk_token, and fuse_unk only joins several of these. If there are such bytes,
+    # unsupported_bytes() refuses unk_token, which `content` still has; so that is never compared, fuse_unk only then.
     model = {**model, "unk_token": None, "fuse_unk": model.get("fuse_unk") if unknown else None}
     entries = {**spelled, "decoder": decoder, "added_tokens": added, "model": model}
     form, _ = steps_of(pattern)
@@ -101,7 +103,7 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
 
     Special tokens that aren't shared are taken out of `vocab`, {name: id}.
     """
-    # Other programs search with text in printable characters, so they never find a name with another one: "a b".
+    # Other programs search for words in printable characters, so never find a name with another character, as in "a b".
     other_character = re.compile(f"[^{re.escape(bpe.CHARACTERS)}]").search
     names = [name for name in vocab if name not in special_ids]
     odd_names = list(filter(other_character, names)) if other_character("".join(names)) else []
@@ -198,10 +200,10 @@ def digits_in_bytes(listed: list[Any]) -> tuple[list[Any], str]:
     later = [step for step in listed[place + 1 :] if step not in splits]
     if [step.get("type") for step in later] != ["Digits"]:
         return listed, ""
-    own_words = [saving.split_step("gpt2")] if listed[place].get("use_regex", True) else []
+    its_split = [saving.split_step("gpt2")] if listed[place].get("use_regex", True) else []  # of ByteLevel itself
     number, other = "[0-9²³¹¼½¾]", "[^0-9²³¹¼½¾]"
     border = number if later[0].get("individual_digits") else f"{number}{other}|{other}{number}"
-    return [*listed[:place], *own_words, *splits, {**listed[place], "use_regex": False}], border
+    return [*listed[:place], *its_split, *splits, {**listed[place], "use_regex": False}], border
 
 
 def spelled_by_save(step: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -52,6 +52,7 @@ PAIRS_OF_IDS = f"these are pairs of ids, not of tokens; {PAGE} that convert them
 NPM = f"this is an encoder of the npm package tiktoken; {PAGE} that read it"
 SUFFIXES = "tokens end in </w>, like those of CLIP and subword-nmt: these are not merges of bytes"
 COMPRESSED = "this is compressed; decompress it first"
+MINBPE = b"minbpe v1"  # begins a .model of minbpe, which can be read
 BEGINNINGS = {  # {the beginning of a file: what it is}; the first one that matches counts
     rb"\s*\Z": "the file is empty",
     rb"\s*version https://git-lfs": "this is a Git LFS pointer, not the file itself, which `git lfs pull` gets",
@@ -80,7 +81,7 @@ BEGINNINGS = {  # {the beginning of a file: what it is}; the first one that matc
 
 @contextlib.contextmanager
 def error_prefix(path: bpe.FilePath) -> Iterator[None]:
-    """Raise any error again as a ValueError with the file's name first, and, if known, what the file seems to be.
+    """Raise an Exception, but no MemoryError, as a ValueError: the file's name, then what it seems to be, if known.
 
     The text after the name has at most 300 characters.
     """
@@ -109,7 +110,8 @@ def looks_like(path: bpe.FilePath) -> str:
             return what
     if found := kind_of_json(transformers.dict_in_file(os.fspath(path))):
         return found
-    if len(re.findall(rb'</w>(?:"\s*:|\r?\n)', content)) > len(re.findall(rb'"\s*:|\n', content)) / 10:
+    n_ends = len(re.findall(rb'</w>(?:"\s*:|\r?\n)', content))
+    if n_ends > len(re.findall(rb'"\s*:|\n', content)) / 10:  # of keys in JSON, or of lines
         return SUFFIXES
     return pairs_of_ids(content.decode("utf-8", "replace"))
 
@@ -120,7 +122,7 @@ def pairs_of_ids(text: str) -> str:
     if not first:
         return ""
     # If 116 were a token of three digits, another merge would make it.
-    made = set(map("".join, re.findall(r"([0-9]+)[^\S\n,]*,? ([0-9]+)", text)))
+    made = set(map("".join, re.findall(r"(?<![0-9])([0-9]+)[^\S\n]*,? ([0-9]+)", text)))
     are_tokens = all(len(token) == 1 or token in made for token in first.groups())
     return "" if are_tokens else PAIRS_OF_IDS
 
@@ -138,8 +140,12 @@ def way_to_load(folder: bpe.FilePath) -> str:
     """Say which model a folder without tokenizer.json has, and how to load it; return "" if no known one."""
     for name in sorted(os.listdir(folder)):
         file = os.path.join(folder, name)
-        if name.endswith(".model") and os.path.isfile(file) and (what := looks_like(file)):
-            return f"; {name}: {what}"
+        if name.endswith(".model") and os.path.isfile(file):
+            with open(file, "rb") as opened:
+                if opened.read(len(MINBPE)) == MINBPE:
+                    return f"; Tokenizer.load takes the path of {name}, which is minbpe's"
+            if what := looks_like(file):
+                return f"; {name}: {what}"
         for end, way in WAYS.items():
             if name.endswith(end):
                 return "; " + way.format(name=name, other="encoder.json" if end == "vocab.bpe" else "vocab.json")

@@ -42,7 +42,7 @@ def save_model(vocab: Mapping[int, bytes], merges: MergeIds, special_ids: Mappin
     source      the folder whose settings for transformers are kept; by default `folder`
     """
     unreachable = {name: token_id for token_id, name in settings.get("unreachable", {}).items()}
-    shared = settings.get("shared", {}).values()  # their names are those of ordinary tokens
+    shared = set(settings.get("shared", {}).values())  # their names are those of ordinary tokens
     own_ids = {name: token_id for name, token_id in special_ids.items() if name not in shared}
     ids, pairs = printable(vocab, merges, {**own_ids, **unreachable})
     ids = ids_in_vocab(ids, pairs, own_ids, settings.get("ignore_merges"))
@@ -51,8 +51,8 @@ def save_model(vocab: Mapping[int, bytes], merges: MergeIds, special_ids: Mappin
     require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
     source = folder if source is None else source
     for_transformers, note = transformers.transformers_files(source, special_ids, roles, ids)
-    # The vocabulary is in two files, but is converted once, since that takes the longest. In tokenizer.json, it
-    # replaces "vocab": {}, without its newline. Only merges follow that place, so the last match is the right one.
+    # The vocabulary is in two files, but is converted once, since that takes the longest. In tokenizer.json, the text
+    # of vocab.json without its last newline replaces the {} of "vocab": {}. Only merges follow: the last match counts.
     vocab_json = bpe.to_json(ids)
     content = bpe.to_json(tokenizer_json({}, pairs, special_ids, pattern, settings))
     before, _, merges_json = content.rpartition('"vocab": {}')
@@ -67,7 +67,7 @@ def printable(vocab: Mapping[int, bytes], merges: MergeIds,
               special_ids: Mapping[str, int]) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Return {name: id} for the names of tokens in files, and the merges as pairs of names.
 
-    Raises ValueError if a name would mean another token there.
+    special_ids also has the tokens that are unreachable. Raises ValueError if a name would mean another token there.
     """
     decode, characters = codecs.charmap_decode, bpe.CHARACTERS  # without a call of bpe.to_printable() for each token
     names = {token_id: decode(vocab[token_id], "strict", characters)[0] for token_id in sorted(vocab)}
@@ -129,7 +129,7 @@ def ids_in_vocab(ids: dict[str, int], pairs: Iterable[Sequence[str]], special_id
 def ids_by_position(vocab: Mapping[str, int], special_tokens: Iterable[str]) -> dict[str, int]:
     """Return the ids that the package tokenizers gives special tokens.
 
-    Those outside vocab are numbered from len(vocab) on, or from the greatest special id before them, if greater.
+    Those outside vocab are numbered from len(vocab) on, or after the greatest special id before them, if greater.
     """
     new_id, special_ids = len(vocab), {}
     for text in special_tokens:

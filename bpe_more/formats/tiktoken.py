@@ -24,6 +24,8 @@ from bpe_more.formats.gpt2 import IgnoredMerges, MergeIds
 from bpe_more.patterns.expressions import differs_in_oniguruma
 from bpe_more.patterns.steps import ONLY_MATCHES
 
+REPEATED = "two tokens have the same rank, or a token has two ranks"
+BEYOND = f"the rank {{:,}} is greater than the greatest id, {bpe.MAX_ID:,}"
 # The first special tokens of a tekken.json that doesn't list them
 TEKKEN = [
     "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]",
@@ -40,7 +42,10 @@ def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Mod
     ranks as programs hold them in memory: {token: rank}, as tiktoken does, {rank: token}, or pairs of the
     two, as rustbpe does.
     """
-    ranks = dict(path) if isinstance(path, list) else path
+    ranks: Any = path
+    if isinstance(path, list):
+        ranks = dict(path)
+        require(len(ranks) == len(path), REPEATED)
     vocab = vocab_in_memory(ranks) if isinstance(ranks, Mapping) else vocab_of_file(ranks)
     merge_ids = MergeIds(splits_of(vocab))
     token_of = in_list(vocab).__getitem__
@@ -82,8 +87,9 @@ def vocab_in_memory(ranks: Mapping[Any, Any]) -> dict[int, bytes]:
         require(valid, "ranks must be {{bytes: rank}} or {{rank: bytes}}, not {!r:.60} with {!r:.60}", token, rank)
     vocab = {operator.index(rank): token for token, rank in pairs}
     unique = len(vocab) == len(set(vocab.values())) == len(ranks)
-    require(unique, "two tokens have the same rank, or a token has two ranks")
+    require(unique, REPEATED)
     require(vocab, "there are no ranks")
+    require(max(vocab) <= bpe.MAX_ID, BEYOND, max(vocab))
     return vocab
 
 
@@ -100,6 +106,7 @@ def vocab_of_file(path: bpe.FilePath) -> dict[int, bytes]:
         if other or not len(vocab) == len(set(tokens)) == len(tokens):
             check_lines(data.splitlines(), whole_line)
         require(vocab, "the file is empty")
+        require(max(vocab) <= bpe.MAX_ID, BEYOND, max(vocab))
     return vocab
 
 
@@ -133,8 +140,11 @@ def read_tekken(content: Mapping[str, Any]) -> tuple[Any, ...]:
     special_ids = {text: token_id for token_id, text in names.items()}
     require(len(special_ids) == len(names) == n, "two special tokens have the same text, or ids beyond {:,}", n)
     used = ranks[: config["default_vocab_size"] - n]  # the file has more, which no model uses
+    merges: Any
     vocab, merges = read_tiktoken([(binascii.a2b_base64(each["token_bytes"]), each["rank"] + n) for each in used])
     vocab |= {token_id: text.encode("utf-8") for text, token_id in special_ids.items()}
+    _, merges_then, merge_ids = merges.as_read
+    merges.as_read = vocab.copy(), merges_then, merge_ids  # special tokens change no merge
     return vocab, merges, tuple(special_ids), expression
 
 

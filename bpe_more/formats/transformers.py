@@ -36,7 +36,7 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
     prefers chat_template.jinja, version 4.45 reads only tokenizer_config.json.
     """
     new = given_roles(roles, special_ids)
-    old, decoder, added = settings_in(folder)
+    old, decoder, added = settings_in(folder)  # decoder: added_tokens_decoder, {id: token}
     # torchtitan's tokenizer.json has no added tokens: transformers takes them from here, with the ids of the vocabulary
     listed = {content_of(token) or "": token_id for token_id, token in decoder.items()}
     in_vocab = {text: token_id for text, token_id in listed.items() if str(vocab_ids.get(text)) == token_id}

@@ -75,8 +75,8 @@ class Tokenizer(Vocabulary):
                     a token by its name in tokenizer.json, so a special token "é" is also the byte E9, and
                     a special token "ferry" is also the token "ferry" that merges make
 
-    Two ids may have the same bytes if the second one is a special token's, or unreachable: if both 5 and 9
-    are b"<s>", 9 is the special token.
+    Two ids may have the same bytes if the second one is a special token's, or unreachable: in
+    {5: b"<s>", 9: b"<s>"}, 9 is the special token.
 
     Warns of tokens that encode() can never give, unless the merges are a tuple (as in copies, and in models
     from load()): models of other programs may have such tokens, and give the same ids.
@@ -91,7 +91,7 @@ class Tokenizer(Vocabulary):
         hidden.update(self.unreachable)
         hidden.difference_update(self.shared)
         merges = self.merge_ids
-        if not hidden.isdisjoint(merges.numbers):  # no merge makes a hidden token: merges of one are never applied
+        if not hidden.isdisjoint(merges.numbers):  # merges that use a hidden token: no merge makes it
             applied = (ids for ids in merges if hidden.isdisjoint(ids))
             merges = MergeIds(itertools.chain.from_iterable(applied))
         vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
@@ -148,7 +148,7 @@ class Tokenizer(Vocabulary):
             tokenizer = cls(vocab, merges, specials, pattern)
         # as __init__ does for merges that are pairs; a subclass may have set ignore_merges
         if isinstance(merges, MergeIds) and not tokenizer.ignore_merges:
-            tokenizer.warn_of_unreachable_tokens()
+            tokenizer.warn_of_unmade()
         return tokenizer
 
     def save(self, folder: bpe.FilePath, *, bos_token: str | None = None,
@@ -237,7 +237,7 @@ class Tokenizer(Vocabulary):
                        kind: str = "") -> Any:
         """Return an iterator of (slice, its texts as encode_texts() encodes them), which the caller closes."""
         corpus = self.corpus_of(None, texts, workers=workers, errors=errors)
-        left_out = [0] if errors == "replace" else None  # the count isn't used
+        left_out = [0] if errors == "replace" else None  # a place for the count of bytes left out, which isn't used
         encode_texts = functools.partial(self.encoder.encode_texts, kind=kind, left_out=left_out)
         most_workers = self.encoder.most_threads
         return corpus.results(encode_texts, in_threads=True, slice_bytes=slice_bytes, most_workers=most_workers)

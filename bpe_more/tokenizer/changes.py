@@ -189,8 +189,8 @@ def sources(new: Vocabulary, old: Any) -> dict[int, list[int]]:
         if old_id is None:
             with contextlib.suppress(ValueError):  # a byte without a token in the old vocabulary
                 found[token_id] = old.encode_ordinary(text)
-    # Was `new` made by renaming, which keeps the ids of special tokens, or by prune(), which keeps their names? After
-    # prune(), an old special id is gone, or a special token now has the old id of an ordinary token.
+    # extend() and renaming keep the ids of special tokens, so these are matched by id. prune() keeps their names; if it
+    # changed their ids, an old special id is gone, or a special token now has the old id of an ordinary token.
     before, now = set(old.special_ids.values()), set(special_ids.values())
     ids_stay = before <= now and now.isdisjoint(old.vocab.keys() - before)
     for text, token_id in old.special_ids.items():
@@ -258,12 +258,12 @@ def least_used(tokenizer: Vocabulary, ids: Mapping[bytes, int], counts: collecti
     ways: dict[bytes, list[bpe.Pair]] = collections.defaultdict(list)  # the merges that make a token
     for pair in tokenizer.merges:
         ways[b"".join(pair)].append(pair)
-    uses = collections.Counter(itertools.chain.from_iterable(tokenizer.merges))
-    unused = [(counts[token], -token_id, token) for token, token_id in ids.items() if not uses[token]]
-    heapq.heapify(unused)
+    uses = collections.Counter(itertools.chain.from_iterable(tokenizer.merges))  # in merges that stay
+    removable = [(counts[token], -token_id, token) for token, token_id in ids.items() if not uses[token]]
+    heapq.heapify(removable)
     gone: set[bytes] = set()
-    while unused and len(gone) != n_tokens:
-        count, _, token = heapq.heappop(unused)
+    while removable and len(gone) != n_tokens:
+        count, _, token = heapq.heappop(removable)
         if n_tokens is None and count:  # the text uses all that are left
             break
         gone.add(token)
@@ -272,7 +272,7 @@ def least_used(tokenizer: Vocabulary, ids: Mapping[bytes, int], counts: collecti
                 uses[part] -= 1
                 counts[part] += count * (number == 0)  # only its first pair takes its place in text
                 if not uses[part] and part in ids:
-                    heapq.heappush(unused, (counts[part], -ids[part], part))
+                    heapq.heappush(removable, (counts[part], -ids[part], part))
     return gone
 
 
@@ -289,8 +289,8 @@ def token_counts(tokenizer: Any, corpus: reading.Corpus) -> collections.Counter[
 
 def without_tokens(tokenizer: Model, gone: set[bytes]) -> Model:
     """Return a tokenizer without some tokens, and with new ids."""
-    left = sorted(tokenizer.vocab.keys() - {tokenizer.ids[token] for token in gone})
-    new_ids = {token_id: number for number, token_id in enumerate(left)}
+    remaining = sorted(tokenizer.vocab.keys() - {tokenizer.ids[token] for token in gone})
+    new_ids = {token_id: number for number, token_id in enumerate(remaining)}
     vocab = {new_ids[token_id]: token for token_id, token in tokenizer.vocab.items() if token_id in new_ids}
     merges = [pair for pair in tokenizer.merges if b"".join(pair) not in gone]
     unreachable = {new_ids[token_id]: name for token_id, name in tokenizer.unreachable.items()}

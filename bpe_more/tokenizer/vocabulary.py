@@ -87,7 +87,7 @@ class Vocabulary:
         self._made_encoder: Any = None
         self._made_ordinary: Any = None
         if not self._ignore_merges and not isinstance(merges, (tuple, MergeIds)):
-            self.warn_of_unreachable_tokens()
+            self.warn_of_unmade()
 
     def set_ids(self, vocab: Mapping[int, bytes]) -> None:
         """Find the ids of all tokens. Special tokens that have none get the ids after the greatest one."""
@@ -182,11 +182,11 @@ class Vocabulary:
         specials = bpe.plural(len(self.special_tokens), "special token")
         return f"{type(self).__name__}({len(self):,} tokens, pattern {self.pattern!r}, {specials})"
 
-    def warn_of_unreachable_tokens(self) -> None:
+    def warn_of_unmade(self) -> None:
         """Warn if tokens of several bytes are neither made by a merge nor special."""
         _, _, new_ids = self.merge_ids.columns()
-        reachable = {*new_ids, *self._special_ids.values()}
-        others = [token for token, token_id in self._ids.items() if len(token) > 1 and token_id not in reachable]
+        known = {*new_ids, *self._special_ids.values()}
+        others = [token for token, token_id in self._ids.items() if len(token) > 1 and token_id not in known]
         if others:
             tokens = bpe.plural(len(others), "token")
             text = f"encode() can't give {tokens} that no merge makes, such as {others[0]!r:.60}"

@@ -152,7 +152,7 @@ def test_each_link_leads_to_a_file_and_a_heading(page):
 # steps of encode and encode_batch, which a reader of bpe.py meets
 NOT_FOR_USERS = {"encode_in_python", "encode_slice", "encode_texts", "encode_word", "encoder", "find_merge_ids",
                  "merge_ids", "set_ids", "check_made_tokens",
-                 "corpus_of", "encoder_for", "id_bytes", "settings", "warn_of_unreachable_tokens", "whole_words", "with_only"}
+                 "corpus_of", "encoder_for", "id_bytes", "settings", "warn_of_unmade", "whole_words", "with_only"}
 
 
 @pytest.mark.parametrize("name", ["README.md", "README.zh.md", "docs/design.md"])

@@ -41,6 +41,7 @@ def test_the_ranks_of_tiktoken_give_every_split_of_each_token(tmp_path, pattern)
                               (b"YQ== 0\nYg== 1\nYWI= 1", "line 3 repeats a token or a rank: b'YWI= 1'"),
                               (b"YQ== 0\nYg== 1\nYQ== 2", "line 3 repeats a token or a rank: b'YQ== 2'"),
                           (b"YQ== 0\n\nYg==", "line 3 must be"), (b"", "the file is empty"), (b"\n\n", "the file is empty"),
+                          (b"YQ== 0\nYg== 4294967296", "the rank 4,294,967,296 is greater than the greatest id, 4,294,967,294"),
                           (b"<!DOCTYPE html>\n<html>", "this looks like a web page"),
                           (LFS_POINTER, "this is a Git LFS pointer")]:  # fmt: skip
         path.write_bytes(data)
@@ -60,8 +61,11 @@ def test_ranks_in_memory_are_read_as_those_of_a_file(tmp_path):
         with pytest.raises(ValueError, match="ranks must be {bytes: rank} or {rank: bytes}, not"):
             read_tiktoken(wrong)
     assert read_tiktoken(list(ranks.items())) == read_tiktoken(path)  # as rustbpe returns them
-    with pytest.raises(ValueError, match="two tokens have the same rank"):
-        read_tiktoken({b"a": 1, b"b": 1})
+    for repeated in ({b"a": 1, b"b": 1}, [(b"a", 0), (b"b", 1), (b"a", 2)], [(0, b"a"), (0, b"b")]):
+        with pytest.raises(ValueError, match="two tokens have the same rank"):
+            read_tiktoken(repeated)
+    with pytest.raises(ValueError, match="the rank 4,294,967,295 is greater than the greatest id"):
+        read_tiktoken({b"a": 0, b"b": 1, b"ab": 2**32 - 1})
     with pytest.raises(ValueError, match="there are no ranks"):
         read_tiktoken({})
 

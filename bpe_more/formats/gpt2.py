@@ -59,8 +59,9 @@ def merges_of_file(text: str, names: Mapping[str, int], vocab: Mapping[int, byte
     lines = re.sub("^#version.*", "", text).split("\n")
     merges = find_merges(names, list(filter(None, lines)))
     lefts, rights, new = merges.columns()
-    # The special token "é" has the name of the byte E9, and no merge makes CLIP's "w</w>": if merges use either, the
-    # ids can't be used. Then read_merges() and Tokenizer check each merge, and raise the errors.
+    # The ids are wrong if the special token "é" took the name of the byte E9: then the parts don't join to the token.
+    # They aren't merges of bytes if a part is neither a byte nor made, like CLIP's "w</w>". In both cases,
+    # read_merges() and Tokenizer check each merge, and raise the errors.
     token_of = vocab.__getitem__
     joined = map(operator.add, map(token_of, lefts), map(token_of, rights))
     begins_with_bytes = all(len(vocab[part]) == 1 for part in {*lefts, *rights}.difference(new))
@@ -99,7 +100,7 @@ def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
         return MergeIds()
     try:
         types = set(map(type, merges))
-        if str not in types and set(map(len, merges)) == {2}:  # not "t h", but ["t", "h"]
+        if types <= {list, tuple} and set(map(len, merges)) == {2}:  # not "t h", but ["t", "h"]
             merges, types = list(map(" ".join, merges)), {str}
         is_clear = types == {str} and len(set(merges)) == len(merges)
         return MergeIds(engine.find_merges(ids, merges)) if is_clear else MergeIds()

@@ -44,7 +44,7 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     model = content["model"]
     # T5's file had no type before 2021
     model_type = model.setdefault("type", "BPE" if isinstance(model.get("vocab", {}), dict) else "Unigram")
-    kind = kinds.kind_of(content)
+    kind = kinds.kind_of(content)  # "this is a ..., not byte-level BPE: ", or ""
     require(model_type == "BPE", "{}model.type = {:.99} is not supported", kind, json.dumps(model_type))
     merges: Any = list(model.pop("merges", []))
     vocab = model.pop("vocab", {})
@@ -54,10 +54,10 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     special_ids, settings = read_entries(content, vocab, pattern, spelled)
     if border:  # drop merges across a border, which are never applied
         merges = [pair for pair in gpt2.pairs_of(merges) if not re.search(border, f"{pair[0][-1:]}{pair[1][:1]}")]
-    by_id, found = read_tokens(vocab, merges, special_ids, settings)
+    by_id, merges = read_tokens(vocab, merges, special_ids, settings)
     # Tokenizer doesn't warn of tokens that no merge makes if merges are a tuple or MergeIds: other programs never give
     # them, either. It doesn't check SpecialTokens again.
-    arguments = by_id, found, steps.SpecialTokens(special_ids), pattern
+    arguments = by_id, merges, steps.SpecialTokens(special_ids), pattern
     return arguments, {name: value for name, value in settings.items() if value}
 
 
@@ -81,8 +81,8 @@ def read_entries(content: dict[str, Any], vocab: Mapping[str, int], pattern: Pat
     expected = saving.tokenizer_json({}, [], special_ids, pattern, settings)
     decoder = content.get("decoder") or expected["decoder"]  # a file without a decoder gives the same ids
     unknown = [character for character in bpe.CHARACTERS if character not in vocab] if model.get("unk_token") else []
-    # Only bytes without a token become unk_token, and fuse_unk only joins several of these. If there are such bytes,
-    # unsupported_bytes() refuses unk_token, which `content` still has; so that is never compared, fuse_unk only then.
+    # unk_token stands for bytes without a token, and fuse_unk joins several of these. If there are such bytes,
+    # unsupported_bytes() refuses unk_token, so it isn't compared here; without them, fuse_unk does nothing.
     model = {**model, "unk_token": None, "fuse_unk": model.get("fuse_unk") if unknown else None}
     entries = {**spelled, "decoder": decoder, "added_tokens": added, "model": model}
     form, _ = steps_of(pattern)
@@ -138,13 +138,13 @@ def shared_tokens(vocab: Mapping[str, int], numbers: Sequence[int], specials: It
     numbers are the ids of merges, as in MergeIds.
     """
     named = {vocab[text]: text for text in specials if text in vocab}
-    # such as "é": as a part of a merge, this name means the byte E9
-    by_printable_name = {token_id for token_id, text in named.items() if bpe.to_token(text) != text.encode("utf-8")}
+    # special tokens such as "é": as a part of a merge, this name means other bytes than the text, here the byte E9
+    mean_others = {token_id for token_id, text in named.items() if bpe.to_token(text) != text.encode("utf-8")}
     shared = {token_id for token_id, text in named.items() if saving.is_also_bytes(text, ignore_merges)}
     if named:  # filtered, since a set of all takes longer
         shared |= set(filter(named.__contains__, numbers[2::3]))
-    if by_printable_name:
-        shared |= set(filter(by_printable_name.__contains__, numbers))
+    if mean_others:
+        shared |= set(filter(mean_others.__contains__, numbers))
     return {token_id: named[token_id] for token_id in shared}
 
 
@@ -190,14 +190,15 @@ def digits_in_bytes(listed: list[Any]) -> tuple[list[Any], str]:
     """Return Falcon's pre-tokenizers without "Digits", which follows "ByteLevel"; and a border.
 
     After "ByteLevel", "Digits" sees the characters that stand for bytes, and some of these are numbers: it splits "ü",
-    which is "Ã¼" there, before "¼". Instead, no merge may join two characters that match the border, an expression. A
-    Split at three digits is moved before "ByteLevel", since ASCII digits stand for themselves. Any other list is
-    returned as it is, with the border "".
+    which is "Ã¼" there, before "¼". Instead, no merge may join two characters in which the border, an expression, is
+    found. A Split at three digits is moved before "ByteLevel", since ASCII digits stand for themselves. Any other
+    list is returned as it is, with the border "".
     """
     types = [step.get("type") for step in listed]
     place = types.index("ByteLevel") if "ByteLevel" in types else len(types)
-    splits = [step for step in listed[place + 1 :] if step == saving.split_step("[0-9][0-9][0-9]")]
-    later = [step for step in listed[place + 1 :] if step not in splits]
+    three_digits = saving.split_step("[0-9][0-9][0-9]")
+    splits = [step for step in listed[place + 1 :] if step == three_digits]
+    later = [step for step in listed[place + 1 :] if step != three_digits]
     if [step.get("type") for step in later] != ["Digits"]:
         return listed, ""
     its_split = [saving.split_step("gpt2")] if listed[place].get("use_regex", True) else []  # of ByteLevel itself

@@ -1,7 +1,7 @@
 """Finds the model file in a folder, and says what a file that can't be read seems to be.
 
-Gives: model_path(); error_prefix(), for whatever reads a file; kind_of(), for a tokenizer.json; pairs_of_ids(),
-which recognizes merges written as ids (116 104), and PAIRS_OF_IDS, its text.
+Gives: model_path(); error_prefix(), for whatever reads a file; kind_of(), which begins errors about a tokenizer.json
+that isn't byte-level BPE; pairs_of_ids(), which recognizes merges written as ids (116 104), and PAIRS_OF_IDS, its text.
 Uses: transformers.
 """
 
@@ -81,7 +81,7 @@ BEGINNINGS = {  # {the beginning of a file: what it is}; the first one that matc
 
 @contextlib.contextmanager
 def error_prefix(path: bpe.FilePath) -> Iterator[None]:
-    """Raise an Exception, but no MemoryError, as a ValueError: the file's name, then what it seems to be, if known.
+    """Turn any Exception but MemoryError into a ValueError: the file's name, then what it seems to be, or the error.
 
     The text after the name has at most 300 characters.
     """

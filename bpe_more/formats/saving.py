@@ -36,8 +36,9 @@ def save_model(vocab: Mapping[int, bytes], merges: MergeIds, special_ids: Mappin
                source: bpe.FilePath | None = None) -> str:
     """Write the files of a model; return a note about roles in the folder's files that this model doesn't have, or "".
 
-    settings    {name: value} of the arguments of Tokenizer that only models of other programs have (see Tokenizer):
-                "unreachable", {id: name}, is in no text; "shared", {id: special token}, is an ordinary token, too
+    settings    {name: value} of the arguments of Tokenizer that only models of other programs have (see Tokenizer);
+                two have ids: "unreachable", {id: name}, of tokens that are in no text, and "shared",
+                {id: special token}, of special tokens that are ordinary tokens, too
     roles       {"eos_token": special token, "chat_template": ..., ...} for transformers; None means not given
     source      the folder whose settings for transformers are kept; by default `folder`
     """
@@ -102,7 +103,7 @@ def is_also_bytes(special: str, ignore_merges: Any) -> bool:
 
 def ids_in_vocab(ids: dict[str, int], pairs: Iterable[Sequence[str]], special_ids: Mapping[str, int],
                  ignore_merges: Any) -> dict[str, int]:
-    """Return the ids for "vocab": mostly all, else without special tokens that only "added_tokens" can have.
+    """Return the ids for "vocab": usually all; otherwise, some special tokens are only in "added_tokens".
 
     A special token is unclear if its text is also the printable name of other bytes: DeepSeek-Coder has the special
     token "õ", and no token for the byte F5, whose name is "õ", so in "vocab" it would be read as that byte.
@@ -120,8 +121,8 @@ def ids_in_vocab(ids: dict[str, int], pairs: Iterable[Sequence[str]], special_id
         in_vocab = {name: token_id for name, token_id in ids.items() if name not in left_out}
         if left_out.isdisjoint(in_merges) and ids_by_position(in_vocab, special_ids) == special_ids:
             return in_vocab
-    # printable() has refused special tokens with the name of another token. Those left have the name of bytes that
-    # aren't a token, and other programs would find them where text has these bytes.
+    # printable() has refused special tokens with the name of another token. Unclear ones that are left have the name of
+    # bytes that aren't a token. Where text has these bytes, programs would find those that pass is_also_bytes().
     check_special_names(name for name in unclear if is_also_bytes(name, ignore_merges))
     return ids
 

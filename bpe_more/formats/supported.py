@@ -36,8 +36,8 @@ def check_supported(content: dict[str, Any], entries: dict[str, Any], expected: 
     reasons as fit, and how many more there are.
 
     content        the file
-    entries        {name: value} of the entries that save() may write in other words, as save() writes them; they
-                   replace those in content
+    entries        {name: value} of entries that a file may spell in several ways, spelled as save() does; they are
+                   compared instead of those in content
     expected       what save() would write
     other_reasons  reasons that a comparison can't find
     """
@@ -114,8 +114,8 @@ def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any
     for token in normalized:
         if token != normalize_text(form, token):
             yield f"the normalized added token {token!r:.99} is not in {form}"
-    # If the token before it (with rstrip) has removed the whitespace of which this token consists, the package
-    # tokenizers drops this token, or panics.
+    # A token that is whitespace may follow one with rstrip, which has removed this whitespace: then the package
+    # tokenizers drops the token, or panics.
     for token in lstrip if rstrip else ():
         if token.isspace():
             yield f"the added token {token!r:.99} is whitespace and has lstrip, and another has rstrip"
@@ -170,7 +170,7 @@ def unsupported_templates(content: dict[str, Any]) -> Iterator[str]:
 
 def unsupported_bytes(content: dict[str, Any], unknown: Sequence[str]) -> Iterator[str]:
     """Yield a reason if bytes have no token, and would become unk_token; `unknown` has their characters."""
-    if unknown and not kinds.kind_of(content):
+    if unknown and not kinds.kind_of(content):  # a file that isn't byte-level BPE is refused for that
         unk_token, byte = json.dumps(content["model"]["unk_token"]), bpe.to_token(unknown[0])
         text = f"model.unk_token = {unk_token:.60} is for bytes without a token ({len(unknown)}, such as {byte!r}): "
         yield f'{text}set it to null, so that encode() refuses them, or add them to "vocab"'

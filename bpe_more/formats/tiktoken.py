@@ -158,6 +158,8 @@ def read_minbpe(text: str) -> tuple[Any, ...]:
     merges = []
     for new_id, line in enumerate(lines[int(n) :], 256):
         left, right = (vocab[int(part)] for part in line.split())
+        # a file may double a token in each line
+        require(len(left) + len(right) <= 1 << 16, "line {!r:.60} makes a token of more than 65,536 bytes", line)
         merges.append((left, right))
         vocab[new_id] = left + right
     vocab |= {int(token_id): special.encode("utf-8") for special, token_id in specials.items()}

@@ -37,7 +37,7 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
     """
     new = given_roles(roles, special_ids)
     old, decoder, added = settings_in(folder)  # decoder: added_tokens_decoder, {id: token}
-    # torchtitan's tokenizer.json has no added tokens: transformers takes them from here, with the ids of the vocabulary
+    # torchtitan's tokenizer.json has no added tokens: transformers takes them from `decoder`, with the vocabulary's ids
     listed = {content_of(token) or "": token_id for token_id, token in decoder.items()}
     in_vocab = {text: token_id for text, token_id in listed.items() if str(vocab_ids.get(text)) == token_id}
     own = special_ids.keys() | in_vocab.keys()
@@ -136,7 +136,7 @@ def entries_of(tree: Any) -> dict[Any, Any]:
 def in_templates(tree: Any, names: Mapping[str, str], ids: Mapping[int, int], key: str = "") -> Any:
     """Return an entry of a tokenizer.json such as "post_processor" with other names and ids of special tokens.
 
-    key is the name of the entry that has this tree, or the list that has it. Special tokens are in:
+    key is the name of the entry whose value is this tree, or a list with this tree. Special tokens are in:
 
         {"SpecialToken": {"id": "<s>"}}                                              a part of a template
         {"special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}}    their ids

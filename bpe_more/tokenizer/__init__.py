@@ -79,7 +79,7 @@ class Tokenizer(Vocabulary):
     {5: b"<s>", 9: b"<s>"}, 9 is the special token.
 
     Warns of tokens that encode() can never give, unless the merges are a tuple (as in copies, and in models
-    from load()): models of other programs may have such tokens, and give the same ids.
+    from load()): models of other programs may have such tokens, which these programs never give, either.
     """
 
     def with_only(self, special_tokens: Sequence[str], pattern: Any = None) -> Tokenizer:
@@ -91,7 +91,7 @@ class Tokenizer(Vocabulary):
         hidden.update(self.unreachable)
         hidden.difference_update(self.shared)
         merges = self.merge_ids
-        if not hidden.isdisjoint(merges.numbers):  # merges that use a hidden token: no merge makes it
+        if not hidden.isdisjoint(merges.numbers):  # no merge makes a hidden token, so merges that use it do nothing
             applied = (ids for ids in merges if hidden.isdisjoint(ids))
             merges = MergeIds(itertools.chain.from_iterable(applied))
         vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}

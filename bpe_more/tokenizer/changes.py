@@ -189,8 +189,8 @@ def sources(new: Vocabulary, old: Any) -> dict[int, list[int]]:
         if old_id is None:
             with contextlib.suppress(ValueError):  # a byte without a token in the old vocabulary
                 found[token_id] = old.encode_ordinary(text)
-    # extend() and renaming keep the ids of special tokens, so these are matched by id. prune() keeps their names; if it
-    # changed their ids, an old special id is gone, or a special token now has the old id of an ordinary token.
+    # Special tokens are matched by id if their ids stayed, as after extend() and renaming; else by name, which prune()
+    # keeps. Ids have changed if an old special id isn't one now, or a special token has an ordinary token's old id.
     before, now = set(old.special_ids.values()), set(special_ids.values())
     ids_stay = before <= now and now.isdisjoint(old.vocab.keys() - before)
     for text, token_id in old.special_ids.items():

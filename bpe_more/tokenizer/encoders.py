@@ -165,7 +165,7 @@ class PreparingEncoder(Encoder):
     def encode_utf8(self, utf8: bytes, left_out: list[int] | None = None) -> list[int]:
         """Do the same as the method of Encoder."""
         prepared = self.normalizer.normalized(utf8)
-        if prepared is not None:  # None: its special tokens would not be those of the text, so pieces are encoded
+        if prepared is not None:  # None: it would have other special tokens than the text, so pieces are encoded
             return self.inner.encode_utf8(prepared, left_out)  # type: ignore[no-any-return]
         self.ordinary = self.ordinary or self.encoder_with(())
         ids: list[int] = []

@@ -777,6 +777,7 @@ REFUSED = [  # [^;]*$: no other reason is given
     (with_change("pre_tokenizer", "pretokenizers", 0, "behavior", "Removed"), PRETOKENIZERS + '0.behavior = "Removed"'),
     (with_change("pre_tokenizer", "pretokenizers", 0, "pattern", {"String": ""}), "pre_tokenizer.*String|not a byte-level"),
     (with_change("model", "merges", 3, ["a", "b", "c"]), r"merge 3 \(from 0\) must be two tokens, not \['a', 'b', 'c'\]"),
+    (with_change("model", "merges", 3, {"t": 0, "h": 0}), r"merge 3 \(from 0\) must be two tokens, not \{'t': 0, 'h': 0\}"),
     (with_change("model", "merges", 3, ["a b"]), r"merge 3 \(from 0\) must be two tokens, not \['a b'\]"),
     (with_change("model", "merges", 3, ["a", "b\nc d"]), r"a merge uses 'b\\nc d', which is not in the vocabulary"),
     (with_change("model", "merges", 3, "a b\nc d"), r"a merge uses 'b\\nc d', which is not in the vocabulary"),

@@ -119,8 +119,12 @@ def test_a_model_of_minbpe_has_its_ids(tmp_path, pattern):
     assert Tokenizer.load(tmp_path / "mine.model").vocab == ours.vocab
 
 
+doubled = "".join(f"{token_id} {token_id}\n" for token_id in range(256, 276))  # a token of 2 MB
+
+
 @pytest.mark.parametrize("text", ["minbpe v1\n[[a-z]--b]\n0\n", "minbpe v1\n\n0\n97 999\n", "minbpe v1\n\n", "minbpe v1\n(\n0\n",
-                                  "minbpe v1\n\n1\n<a>\n", "minbpe v1\n\n0\n97 98\n97 98\n"])  # fmt: skip
+                                  "minbpe v1\n\n1\n<a>\n", "minbpe v1\n\n0\n97 98\n97 98\n",
+                                  f"minbpe v1\n\n0\n97 97\n{doubled}"])  # fmt: skip
 def test_a_damaged_model_of_minbpe_is_an_error_with_its_name(tmp_path, text):
     (tmp_path / "mine.model").write_text(text)
     with pytest.raises(ValueError, match=r"mine\.model: ") as caught:

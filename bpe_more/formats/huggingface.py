@@ -48,8 +48,8 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     require(model_type == "BPE", "{}model.type = {:.99} is not supported", kind, json.dumps(model_type))
     merges: Any = list(model.pop("merges", []))
     vocab = model.pop("vocab", {})
-    # spelled: normalizer and pre_tokenizer as save() would write them; border: between which characters no merge may
-    # join, which only Falcon has (see digits_in_bytes)
+    # spelled: normalizer and pre_tokenizer as save() would write them; border: an expression for two
+    # characters that no merge may join, or ""; only Falcon has one (see digits_in_bytes)
     pattern, spelled, border = read_steps(content, is_ours=data.startswith(OUR_BEGINNING))
     special_ids, settings = read_entries(content, vocab, pattern, spelled)
     if border:  # drop merges across a border, which are never applied
@@ -179,7 +179,7 @@ def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[st
             if step == saving.split_step(ours) and (is_ours or is_literal or not differs_in_oniguruma(expression)):
                 pattern.append(check_pattern(ours))
                 spelled.append(saving.split_step(pattern[-1]))  # any spelling of a named pattern compares equal
-            else:  # check_supported() reports it; "gpt2" takes its place, so later steps keep their index
+            else:  # check_supported() reports it; "gpt2" fills its place, so it compares later steps with their own
                 pattern.append("gpt2")
                 spelled.append(step)
     entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": spelled}}

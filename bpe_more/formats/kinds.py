@@ -1,7 +1,8 @@
 """Finds the model file in a folder, and says what a file that can't be read seems to be.
 
 Gives: model_path(); error_prefix(), for whatever reads a file; kind_of(), which begins errors about a tokenizer.json
-that isn't byte-level BPE; pairs_of_ids(), which recognizes merges written as ids (116 104), and PAIRS_OF_IDS, its text.
+that isn't byte-level BPE; pairs_of_ids(), which recognizes merges written as ids (116 104), and PAIRS_OF_IDS, its text;
+MINBPE, the beginning of minbpe's files.
 Uses: transformers.
 """
 

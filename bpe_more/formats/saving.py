@@ -109,8 +109,8 @@ def ids_in_vocab(ids: dict[str, int], pairs: Iterable[Sequence[str]], special_id
     token "õ", and no token for the byte F5, whose name is "õ", so in "vocab" it would be read as that byte.
 
     The package tokenizers numbers tokens outside "vocab" by their position in "added_tokens", and looks up the parts
-    of merges in "vocab". So two sets are tried: all special tokens with ids from the first unclear one's on, and only
-    the unclear ones. The first set that no merge uses, and with which each token gets its own id, is left out.
+    of merges in "vocab". So two sets are tried: all special tokens whose id is at least the least id of an unclear one,
+    and only the unclear ones. The first set that no merge uses, and with which each token gets its own id, is left out.
     """
     unclear = {special for special in special_ids if not is_clear_name(special)}
     if not unclear:
@@ -121,8 +121,8 @@ def ids_in_vocab(ids: dict[str, int], pairs: Iterable[Sequence[str]], special_id
         in_vocab = {name: token_id for name, token_id in ids.items() if name not in left_out}
         if left_out.isdisjoint(in_merges) and ids_by_position(in_vocab, special_ids) == special_ids:
             return in_vocab
-    # printable() has refused special tokens with the name of another token. Unclear ones that are left have the name of
-    # bytes that aren't a token. Where text has these bytes, programs would find those that pass is_also_bytes().
+    # printable() has refused special tokens with the name of another token. The unclear ones here are names of
+    # bytes that aren't a token. Those of which is_also_bytes() is true would be found where text has these bytes.
     check_special_names(name for name in unclear if is_also_bytes(name, ignore_merges))
     return ids
 

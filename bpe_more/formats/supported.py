@@ -104,10 +104,10 @@ def differences(ours: Any, theirs: Any) -> Iterator[tuple[str, Any]]:
 def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any], form: Any) -> Iterator[str]:
     """Yield a reason for each added token that the package tokenizers could find in other places than we do."""
     normalized, lstrip, rstrip = (settings.get(flag, ()) for flag in FLAGS)
-    # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it first searches the
-    # whole text for tokens that are not normalized. We do so only with a normal form; else we find "<a>", which begins
-    # first. If "<b>" is the normalized one, "a><b" begins first, and both find it: so overlapping() looks only for
-    # normalized tokens that contain another one, or end with its beginning.
+    # The package tokenizers first searches the whole text for tokens that are not normalized, then for the others. With
+    # a normal form, so do we. Without one, we take the token that begins first. In the text "<a><b>", these differ if
+    # "<a>" is normalized and "a><b" is not: it finds "a><b", we find "<a>". They don't differ if "<b>" is normalized:
+    # "a><b" begins first, too. So only normalized tokens that contain another one, or end with its beginning, matter.
     others = set(special_tokens).difference(normalized) if normalized and not form else ()
     for token in overlapping(normalized, others):
         yield f"the added token {token!r:.99} overlaps another, and only one is normalized"

@@ -65,7 +65,7 @@ def in_list(vocab: Mapping[int, bytes]) -> Any:
 def splits_of(vocab: Mapping[int, bytes]) -> Sequence[int]:
     """Return all ways to make a token of two others, as ids: left, right, token; sorted by the token, then by left."""
     engine, _ = choices.find_engine()
-    if engine and not engine.only_learns and max(vocab) <= bpe.MAX_ID:  # bpe_fast.c alone only learns
+    if engine and not engine.only_learns:  # bpe_fast.c alone only learns
         return engine.find_splits(vocab)  # type: ignore[no-any-return]
     id_of = dict(zip(vocab.values(), vocab)).get
     lengths = sorted({len(token) for token in vocab.values() if token})

@@ -71,7 +71,7 @@ def settings_in(folder: bpe.FilePath) -> tuple[dict[str, Any], dict[Any, Any], d
     settings, in_map, added = (dict_in_file(os.path.join(folder, name)) for name in TRANSFORMERS_FILES)
     with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, "chat_template.jinja"), "rb") as file:
         settings["chat_template"] = file.read().decode("utf-8")
-    decoder = settings.pop("added_tokens_decoder", None)  # tokenizer.json has the same
+    decoder = settings.pop("added_tokens_decoder", None)  # tokenizer.json usually has the same
     if decoder is None:  # only then does transformers read special_tokens_map.json and added_tokens.json
         settings |= in_map
     return settings, entries_of(decoder), added

@@ -190,7 +190,8 @@ def sources(new: Vocabulary, old: Any) -> dict[int, list[int]]:
             with contextlib.suppress(ValueError):  # a byte without a token in the old vocabulary
                 found[token_id] = old.encode_ordinary(text)
     # Special tokens are matched by id if their ids stayed, as after extend() and renaming; else by name, which prune()
-    # keeps. Ids have changed if an old special id isn't one now, or a special token has an ordinary token's old id.
+    # keeps. Ids have changed if the id of an old special token is no special token's
+    # in `new`, or the id of an old ordinary token is a special token's there.
     before, now = set(old.special_ids.values()), set(special_ids.values())
     ids_stay = before <= now and now.isdisjoint(old.vocab.keys() - before)
     for text, token_id in old.special_ids.items():

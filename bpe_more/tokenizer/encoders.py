@@ -1,6 +1,6 @@
 """Encoding in Python, by the merges of a tokenizer; and preparing text first, for some models of other programs.
 
-The encoder in C, in the folder engine, has the same methods.
+The encoder in C, in the folder engine, also has encode(), encode_utf8(), encode_texts() and pause_collector().
 
 Gives: new_encoder(), which chooses one; Encoder; PreparingEncoder for normal forms, and for special tokens that remove
 whitespace.

@@ -57,6 +57,7 @@ from test_bpe import (
     ROOT,
     SPECIALS,
     call_in_script,
+    files_of,
     nested,
 )
 
@@ -710,6 +711,22 @@ def test_encoding_takes_little_memory(tmp_path):
     n_ids, megabytes = map(int, result.stdout.split())
     assert n_ids * 2 + 128 == (tmp_path / "ids.npy").stat().st_size > 200_000_000 and megabytes < 180
     (tmp_path / "ids.npy").unlink()
+
+
+@pytest.mark.parametrize("break_at", [1, 5, "the rename"])
+def test_an_interruption_while_encoding_leaves_the_earlier_file(tmp_path, monkeypatch, break_at, cut):
+    def texts():
+        for number in range(6):
+            if number == break_at:
+                raise KeyboardInterrupt
+            yield "low lower\n" * 300
+        monkeypatch.setattr(os, "replace", None)
+
+    cut(3000)
+    (tmp_path / "ids.npy").write_bytes(b"earlier")
+    with pytest.raises((KeyboardInterrupt, TypeError)):
+        Tokenizer(*trained(300)).encode_files(None, tmp_path / "ids.npy", texts=texts(), workers=1)
+    assert files_of(tmp_path) == {"ids.npy": b"earlier"}
 
 
 @only_python

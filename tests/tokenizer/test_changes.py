@@ -434,6 +434,12 @@ def test_without_a_size_all_tokens_go_that_the_text_never_uses():
             old.prune(size, texts=iter([]))
 
 
+def test_beyond_two_to_the_sixteen_ids_arrays_have_32_bits():
+    old = Tokenizer({**dict(enumerate(bpe.BYTES)), 2**16 - 2: b"xy"}, [(b"x", b"y")])
+    assert old.id_bytes == 2 and old.extend(texts=["aabb"], n_tokens=1).id_bytes == 2
+    assert old.extend(texts=["aabb"], n_tokens=2).id_bytes == 4
+
+
 def test_pruning_never_keeps_more_tokens_than_it_was_asked_for():
     """A special token that is also an ordinary one needs the merges that make it."""
     merges = [(b"f", b"e"), (b"fe", b"r"), (b"a", b"b")]

@@ -121,6 +121,10 @@ def test_integers_of_numpy_are_numbers(tmp_path):
     assert Tokenizer.load(tmp_path).encode(text) == ids
 
 
+def test_a_pickle_takes_little_more_than_the_vocabulary_and_the_merges():
+    assert len(pickle.dumps(Tokenizer(*trained(2000)))) < 1.02 * len(pickle.dumps(trained(2000)))
+
+
 def test_an_id_that_the_vocabulary_lacks_is_not_shared():
     """A special token with the id 999 crashed C, which has numbers up to the greatest id of the vocabulary."""
     tokenizer = Tokenizer(dict(enumerate(bpe.BYTES)), [], ["<s>"], shared={999: "<s>"})

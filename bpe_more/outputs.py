@@ -56,8 +56,11 @@ def check_outputs(outputs: Sequence[bpe.FilePath], inputs: Sequence[bpe.FilePath
     """Refuse an output that is an input, or another output, or not a file."""
     check_distinct(outputs, inputs)
     for path in map(os.path.realpath, outputs):
-        is_new = not os.path.exists(path)
-        require(is_new or os.path.isfile(path), "refusing to overwrite {}: not a regular file", path)
+        try:
+            mode = os.stat(path).st_mode  # asked once, since another run may remove the file now
+        except OSError:  # it is new, or open_temporary() says what is wrong
+            continue
+        require(stat.S_ISREG(mode), "refusing to overwrite {}: not a regular file", path)
 
 
 def check_distinct(outputs: Sequence[bpe.FilePath], inputs: Sequence[bpe.FilePath]) -> None:

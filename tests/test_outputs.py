@@ -196,6 +196,24 @@ def test_only_regular_files_are_replaced_and_anything_else_is_an_error(main, mak
     assert not os.path.isfile(path) and not list(Path().glob("**/*.tmp"))
 
 
+@pytest.mark.parametrize("n_questions", range(1, 4))
+def test_a_file_that_another_run_removes_during_the_check_is_no_error(tmp_path, monkeypatch, n_questions):
+    path = tmp_path / "vocab.json"
+    path.write_text("{}")
+    questions = []
+    stat_of_path = os.stat
+
+    def stat_and_remove(asked, **options):
+        status = stat_of_path(asked, **options)
+        questions.append(asked)
+        if len(questions) == n_questions:
+            path.unlink(missing_ok=True)  # as a run does that saves in the same folder
+        return status
+
+    monkeypatch.setattr(os, "stat", stat_and_remove)
+    outputs.check_outputs([path])
+
+
 @contextlib.contextmanager
 def lock_of_another_process(folder):
     """Lock a folder, as a run does that is stopped during a save."""

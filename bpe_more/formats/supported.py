@@ -122,10 +122,12 @@ def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any
 
 
 def overlapping(tokens: Sequence[str], others: Iterable[str]) -> Iterator[str]:
-    """Yield each token that contains one of the others, or ends with a prefix of one.
+    """Yield each token that contains one of the others, or ends with the beginning of one.
 
-    This is the algorithm of Aho and Corasick (1975), since comparing all pairs takes too long. A state is a prefix
-    of some of the others; state 0 is the empty prefix.
+    Not meant is a token that is itself the beginning of another: where both begin, the longer one is found.
+
+    This is the algorithm of Aho and Corasick (1975), since comparing all pairs takes too long. A state is a prefix of
+    some of the others; state 0 is the empty prefix.
     """
     following: dict[tuple[int, str], int] = {}  # (state, next character) -> state
     lengths = [0]  # by state: of its prefix
@@ -154,7 +156,8 @@ def overlapping(tokens: Sequence[str], others: Iterable[str]) -> Iterator[str]:
         for character in token:
             state = after(state, character)
             found |= state in complete
-        if found or state:
+        end = shorter[state] if lengths[state] == len(token) else state
+        if found or end:
             yield token
 
 

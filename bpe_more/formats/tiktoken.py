@@ -130,8 +130,9 @@ def check_lines(lines: Iterable[bytes], whole_line: re.Pattern[bytes]) -> None:
 def read_tekken(content: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the arguments of Tokenizer for a tekken.json: special tokens have the first ids, and ranks follow."""
     config, ranks = content["config"], content["vocab"]
-    n, expression = config["default_num_special_tokens"], config["pattern"]
+    n, size, expression = config["default_num_special_tokens"], config["default_vocab_size"], config["pattern"]
     require(n <= len(ranks), "config.default_num_special_tokens = {:,} is more than there are tokens", n)
+    require(n <= size, "config.default_vocab_size = {:,} is too small for {:,} special tokens", size, n)
     unclear = differs_in_oniguruma(expression)
     require(not unclear, "programs may read {!r} in config.pattern differently", unclear)
     names = {number: f"<SPECIAL_{number}>" for number in range(n)}
@@ -139,7 +140,7 @@ def read_tekken(content: Mapping[str, Any]) -> tuple[Any, ...]:
     names |= {each["rank"]: each["token_str"] for each in given} if given else dict(enumerate(TEKKEN[:n]))
     special_ids = {text: token_id for token_id, text in names.items()}
     require(len(special_ids) == len(names) == n, "two special tokens have the same text, or ids beyond {:,}", n)
-    used = ranks[: config["default_vocab_size"] - n]  # the file has more, which no model uses
+    used = ranks[: size - n]  # the file has more, which no model uses
     merges: Any
     vocab, merges = read_tiktoken([(binascii.a2b_base64(each["token_bytes"]), each["rank"] + n) for each in used])
     vocab |= {token_id: text.encode("utf-8") for text, token_id in special_ids.items()}

@@ -75,6 +75,9 @@ class Encoder:
 
     def encode_utf8(self, utf8: bytes, left_out: list[int] | None = None) -> list[int]:
         """Encode text in UTF-8; encode_texts() explains left_out. Raises UnicodeDecodeError if it is invalid."""
+        if len(self.id_of_byte) == 256:
+            left_out = None  # there is nothing to count, so words can come from the cache
+
         ids: list[int] = []
         pieces = bpe.special_token_finder(self.tokenizer.special_tokens).split(utf8.decode("utf-8"))
         for number, piece in enumerate(pieces):
@@ -82,7 +85,7 @@ class Encoder:
                 ids.append(self.special_ids[piece])
                 continue
             for word in steps.find_words(piece, self.tokenizer.pattern):
-                if left_out is not None:  # not from the cache, since bytes left out are counted each time
+                if left_out is not None:  # not from the cache, since bytes left out are counted each time they occur
                     ids += self.encode_bytes(word.encode("utf-8"), left_out)
                 else:  # a long word rarely recurs
                     ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)

@@ -248,6 +248,15 @@ def test_lone_surrogates_become_the_replacement_character_if_wanted(text):
         tokenizer.encode_iterable([text], errors="ignore")  # at the call, not at the first id
 
 
+@only_python
+def test_each_word_is_merged_once_with_replacement_too(monkeypatch):
+    merged, merge_by_rank = [], bpe.merge_by_rank
+    monkeypatch.setattr(bpe, "merge_by_rank", lambda ids, *tables: merged.append(bytes(ids)) or merge_by_rank(ids, *tables))
+    tokenizer = Tokenizer(*trained(300))
+    assert list(tokenizer.encode_iterable(["low new " * 500], errors="replace")) == tokenizer.encode("low new " * 500)
+    assert sorted(merged) == sorted({b"low", b" new", b" low", b" "})
+
+
 def test_two_surrogates_of_a_character_become_it_if_wanted():
     """As JSON decoders may leave them. In a stream, they may come in two strings, but in two texts they are two."""
     tokenizer, thumb = Tokenizer(*trained(300)), list("\U0001f44d".encode())

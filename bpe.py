@@ -1555,13 +1555,13 @@ def new_files(paths: Iterable[str]) -> Iterator[Sequence[BinaryIO]]:
     targets = list(map(os.path.realpath, paths))  # a link is followed, not replaced
     for target in filter(os.path.isdir, targets):
         raise ValueError(f"the output {target} is a folder")
-    temporary = [f"{target}.{os.getpid()}.tmp" for target in targets]
+    temporary = [f"{target}.{os.urandom(4).hex()}.tmp" for target in targets]  # others may save here, too
     try:
         with contextlib.ExitStack() as stack:
             files = [stack.enter_context(open(name, "wb")) for name in temporary]
             yield files
             for file, target in zip(files, targets):
-                if os.path.exists(target):
+                with contextlib.suppress(FileNotFoundError):  # mostly, there is no older file
                     os.chmod(file.name, stat.S_IMODE(os.stat(target).st_mode))
                 file.flush()
                 os.fsync(file.fileno())
@@ -1665,10 +1665,10 @@ def train(args: Namespace) -> None:
     if not os.access(args.model, os.W_OK):
         raise PermissionError(f"no permission to write into {args.model}")
 
+    n_bytes = sum(map(os.path.getsize, paths))
     words = count_corpus(paths, None, specials, pattern, args.workers, args.engine, not args.quiet)
     if not len(words):
         raise ValueError("no words to learn from; nothing was saved")
-    n_bytes = sum(map(os.path.getsize, paths))
     report(args, "counted", f"{plural(len(words), 'distinct word')} in {plural(n_bytes, 'byte')}")
     vocab, merges = learn_model(words, vocab_size, specials, args.engine, not args.quiet)
     tokens = f"{plural(len(vocab), 'token')} = 256 bytes + {plural(len(specials), 'special token')}"

@@ -67,14 +67,20 @@ def check_distinct(outputs: Sequence[bpe.FilePath], inputs: Sequence[bpe.FilePat
     """Refuse an output that is an input, or another output, even by way of links."""
     seen: dict[object, bpe.FilePath] = {}
     for number, path in enumerate([*inputs, *outputs]):
-        try:
-            key: object = os.stat(0 if path in STDIN else path)[1:3]  # inode and device
-        except FileNotFoundError:
-            key = os.path.realpath(path)
-        same = key in seen and number >= len(inputs)  # an input may be named twice
-        text = "the output {} is the same file as {}, which is needed, too"
-        require(not same, text, os.fspath(path), seen.get(key))
+        key = file_identity(path)
+        if key in seen and number >= len(inputs):  # an input may be named twice
+            # asked again: another run may have removed that file since, and a new one has its inode now
+            same = file_identity(seen[key]) == file_identity(path)
+            require(not same, "the output {} is the same file as {}, which is needed, too", os.fspath(path), seen[key])
         seen[key] = path
+
+
+def file_identity(path: bpe.FilePath) -> object:
+    """Return the inode and device of a file, or the path of a file that doesn't exist, without links."""
+    try:
+        return os.stat(0 if path in STDIN else path)[1:3]
+    except FileNotFoundError:
+        return os.path.realpath(path)
 
 
 @contextlib.contextmanager

@@ -214,6 +214,22 @@ def test_a_file_that_another_run_removes_during_the_check_is_no_error(tmp_path, 
     outputs.check_outputs([path])
 
 
+def test_a_new_file_with_the_inode_of_a_removed_one_is_another_file(tmp_path, monkeypatch):
+    """File systems use an inode again. What stat() gives is prescribed here, since the moment is a matter of luck."""
+    paths = [tmp_path / name for name in ("a", "b")]
+    for path in paths:
+        path.write_text("")
+    real = os.stat
+    first, second = map(real, paths)
+    given = [first, first, second, first]  # after the first question, "a" is replaced, and "b" gets its old inode
+    monkeypatch.setattr(os, "stat", lambda path, **options: given.pop(0) if path in paths else real(path, **options))
+    outputs.check_distinct(paths, [])
+    monkeypatch.undo()
+    os.link(paths[0], tmp_path / "link")
+    with pytest.raises(ValueError, match="the output .*link is the same file as .*a, which is needed, too"):
+        outputs.check_distinct([paths[0], tmp_path / "link"], [])
+
+
 @contextlib.contextmanager
 def lock_of_another_process(folder):
     """Lock a folder, as a run does that is stopped during a save."""

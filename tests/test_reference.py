@@ -208,6 +208,16 @@ def test_an_interrupt_while_workers_start_is_one_line(large, to_the_group):
         assert run.communicate(timeout=20)[1] == b"interrupted\n" and run.returncode == 130
 
 
+def test_two_saves_at_once_in_one_process_give_the_whole_file_of_one_of_them(tmp_path):
+    path = tmp_path / "vocab.json"
+    with bpe.new_files([str(path)]) as [first]:
+        first.write(b"a long file of the first thread")
+        with bpe.new_files([str(path)]) as [second]:
+            second.write(b"a short one")
+        assert path.read_bytes() == b"a short one"
+    assert path.read_bytes() == b"a long file of the first thread" and os.listdir(tmp_path) == ["vocab.json"]
+
+
 @pytest.mark.parametrize("system", ["linux", "darwin"])  # macOS starts processes by spawn
 def test_a_cell_of_a_notebook_has_no_file_and_trains_and_under_spawn_counts_in_one_process(tmp_path, system):
     """A pasted copy has no file from which processes could import it."""

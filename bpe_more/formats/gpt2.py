@@ -180,7 +180,8 @@ def paused_collector() -> Iterator[None]:
     """Pause the garbage collector, which would look through all tokens and merges again and again as they are made."""
     was_on = gc.isenabled()
     try:
-        gc.disable()
+        if was_on:  # of several threads, only the one that found it on pauses it: else the last one would leave it off
+            gc.disable()
         yield
     finally:
         if was_on:

@@ -9,6 +9,7 @@ import pytest
 
 import bpe
 from bpe_more import choices
+from bpe_more.formats import gpt2
 from bpe_more.formats.tiktoken import read_tiktoken
 from bpe_more.tokenizer import Tokenizer
 from foreign import foreign
@@ -83,6 +84,27 @@ def test_the_garbage_collector_works_again_after_a_model_is_read_or_refused(tmp_
             with pytest.raises(ValueError):
                 Tokenizer.load(tmp_path / "wrong.json")
             assert gc.isenabled() == (enable is gc.enable)
+    finally:
+        gc.enable()
+
+
+def test_two_threads_that_pause_the_garbage_collector_leave_it_on(monkeypatch):
+    """The second one asks while it is paused, and goes on after the first has turned it on again."""
+    first, second = gpt2.paused_collector(), gpt2.paused_collector()
+    first.__enter__()
+    is_enabled = gc.isenabled
+
+    def asked_late():
+        answer = is_enabled()
+        first.__exit__(None, None, None)
+        return answer
+
+    try:
+        monkeypatch.setattr(gc, "isenabled", asked_late)
+        second.__enter__()
+        monkeypatch.undo()
+        second.__exit__(None, None, None)
+        assert gc.isenabled()
     finally:
         gc.enable()
 

@@ -45,8 +45,8 @@ def train_bpe(input_path: bpe.Paths = None, vocab_size: int | None = None, speci
     [(b'o', b'w'), (b'l', b'ow')]
 
     Raises ValueError or TypeError for bad arguments and for text that is not UTF-8, OSError for files,
-    RuntimeError if a worker process is killed, OverflowError if the words, counted
-    each time, have 2**63 bytes or more, which only train_from_counts can meet.
+    RuntimeError if a worker process is killed. train_from_counts raises OverflowError if the words, counting
+    every occurrence, have 2**63 bytes or more.
     """
     options = choices.Options(special_tokens, pattern, errors, workers, engine, progress, vocab_size, min_word_count,
                       min_frequency, column).checked()

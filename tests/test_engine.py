@@ -1,4 +1,4 @@
-"""Part X: what the C engine scans, how it is found and built, and what it can't do."""
+"""What the C engine scans, how it is found and built, and what it can't do."""
 
 import array
 import concurrent.futures

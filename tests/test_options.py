@@ -1,4 +1,4 @@
-"""Part V: what each option refuses, and that each one arrives."""
+"""What each option refuses, and that each one arrives."""
 
 import functools
 import inspect

@@ -1,4 +1,4 @@
-"""Part VI: training from files, texts and counts, in all cases that differ."""
+"""Training from files, texts and counts, in all cases that differ."""
 
 import random
 import tracemalloc

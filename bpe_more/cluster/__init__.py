@@ -7,7 +7,7 @@ from the rest. They are those of one machine.
 
 engines            what an engine has; which one a client means; opens the client of a URL; processes of this machine
 dask, ray, spark   an engine each, with all calls of that package but those that open a client
-tasks              what runs in workers: reports, errors, lost workers, progress
+tasks              what runs in workers; their reports and errors, and what happens if one is lost
 counts             counts of words as bytes, and files of them
 urls               files, of this machine or named by URLs
 

@@ -28,8 +28,8 @@ def border_ids(tokenizer: Any, begin: str | None, end: str | None) -> list[bytes
         known = ", ".join(tokenizer.special_ids) or "it has none"
         is_known = token is None or token in tokenizer.special_ids
         require(is_known, "{} must be a special token of the model ({:.200}), not {!r}", name, known, token)
-        shared = token is not None and token in tokenizer.shared.values()  # {id: special token}
-        require(not shared, "{} must not be {!r}: it is also a token of text, so text could forge it", name, token)
+        is_shared = token is not None and token in tokenizer.shared.values()
+        require(not is_shared, "{} must not be {!r}: it is also a token of text, so text could forge it", name, token)
         ids.append(b"" if token is None else tokenizer.special_ids[token].to_bytes(tokenizer.id_bytes, sys.byteorder))
     return ids
 

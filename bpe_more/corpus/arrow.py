@@ -171,7 +171,7 @@ def ranges_of(ends: Sequence[int], slice_bytes: int) -> Iterator[tuple[int, int]
 
 
 def lengths_of(values: Any) -> Iterable[int]:
-    """Return how many bytes each text of an array of bytes has. That of a null may be any."""
+    """Return how many bytes each text of an array of bytes has; for a null, any number."""
     if str(values.type) == "null":
         return [0] * len(values)
     if str(values.type) == "binary_view":  # the first of the four numbers of a view
@@ -197,7 +197,8 @@ def cut(values: Any, slice_bytes: int) -> Iterator[Texts]:
     ends = offsets_of(values)
     for row, stop in ranges_of(ends, slice_bytes):
         start = ends[row]
-        yield Texts(data[start : ends[stop]], array("Q", map((-start).__add__, ends[row + 1 : stop + 1])))
+        ends_of_texts = map(operator.sub, ends[row + 1 : stop + 1], itertools.repeat(start))
+        yield Texts(data[start : ends[stop]], array("Q", ends_of_texts))
 
 
 def open_arrow(path: str, column: str | None) -> Any:
@@ -240,6 +241,8 @@ def open_parquet(path: str, column: str | None, metadata: Any = None, dictionari
 
 def check_column(path: str, schema: Any, column: str | None) -> None:
     """Raise ValueError if a schema of Arrow has no such column of strings."""
+    n_columns = sum(field.name == column for field in schema)
+    require(n_columns < 2, "{}: {} columns have the name {!r:.60}", path, n_columns, column)
     kinds = {field.name: field.type for field in schema}
     strings = [name for name, kind in kinds.items() if is_text(kind)]
     require(column in strings, "{}: {}", path, wrong_column(column, strings, str(kinds.get(column, ""))))
@@ -304,10 +307,13 @@ def groups_of(metadata: Any, leaf: int, slice_bytes: int) -> Iterator[Groups]:
 
 
 def rows_at_a_time(path: str, column: str | None, metadata: Any, groups: Groups) -> int:
-    """Return how many rows of row groups may be read at a time, so that their text fits in memory."""
+    """Return how many rows of row groups may be read at a time, so that text that they repeat fits in memory.
+
+    SLICE_TEXTS means any number.
+    """
     is_large = groups.size > GROUP_BYTES or groups.n_rows > slicing.SLICE_TEXTS
-    # If the rows of a small group have 1 KB or more each in the file, looking up its dictionary takes as long as
-    # reading it. So such a group is read at once, however much text its rows repeat.
+    # If the rows of a small group have 1 KB or more each in the file, looking up its longest text takes as long as
+    # reading it. So such a group is read at once, however much memory that takes.
     pays_off = is_large or groups.size < groups.n_rows << 10
     if groups.most_text <= REPEATED_BYTES or not pays_off:
         return slicing.SLICE_TEXTS
@@ -323,7 +329,8 @@ def read_groups(path: str, column: Any, metadata: Any, numbers: Sequence[int], r
     """Return the texts of row groups."""
     with errors_in(f"{path}[{row}] or later"), open_parquet(path, column, metadata) as file:
         texts = file.read_row_groups(numbers, [column], use_threads=False).column(column)
-        strings = texts.chunk(0) if texts.num_chunks == 1 else texts.combine_chunks()  # which copies even a single one
+        # combine_chunks() copies even a single chunk
+        strings = texts.chunk(0) if texts.num_chunks == 1 else texts.combine_chunks()
     # one slice: groups that workers read have at most SLICE_TEXTS rows
     [rows] = slices_of_arrays(path, [strings], sys.maxsize, errors, row)
     return rows.texts

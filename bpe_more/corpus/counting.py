@@ -34,7 +34,7 @@ def scan_normalized(table: Any, normalizer: Normalizer, options: choices.Options
 
 
 class WordTable(collections.Counter[bytes]):
-    """Words and their counts. Tables in C have add(), items(), totals() and len(), too, and copy() returns a dict."""
+    """Words and their counts. Tables in C have add(), items(), totals(), len(), and copy(), which returns a dict."""
 
     n_bytes = 0  # of all words from add(), times their counts; words from real text can't reach 2**63
 
@@ -67,9 +67,9 @@ def new_table(options: choices.Options) -> Any:
 
 
 def special_counter(special_tokens: Sequence[str], in_threads: bool) -> Callable[[Sequence[bytes]], int]:
-    """Return a function that counts special tokens in texts: C's in threads, else Python's, which pickles.
+    """Return a function that counts special tokens in texts: C's for threads, else Python's, which can be pickled.
 
-    in_threads    if the work is done in threads, which is only if C does it
+    in_threads    whether threads do the work, which they do only in C
     """
     engine = choices.find_engine()[0] if in_threads else None
     if engine and not engine.only_learns:
@@ -83,12 +83,16 @@ def count_specials(finder: re.Pattern[str], texts: Sequence[bytes]) -> int:
 
 
 def count_texts(texts: Iterable[bytes], options: choices.Options) -> dict[bytes, int]:
-    """Return the count of each word in texts."""
+    """Return the count of each word in texts. A ValueError has the number of its text."""
     counts: collections.Counter[str] = collections.Counter()
-    for utf8 in texts:
+    for number, utf8 in enumerate(texts):
         pieces = bpe.special_token_finder(options.special_tokens).split(utf8.decode("utf-8"))
-        for text in pieces[::2]:  # the others are special tokens
-            counts.update(steps.find_words(text, options.pattern))
+        try:
+            for text in pieces[::2]:  # the others are special tokens
+                counts.update(steps.find_words(text, options.pattern))
+        except ValueError as error:
+            error.number = number  # type: ignore[attr-defined]
+            raise
     return {word.encode("utf-8"): count for word, count in counts.items()}
 
 

@@ -33,7 +33,7 @@ def plain_json(line: bytes) -> Any:
     text = line.decode("utf-8").strip(" \t\r\n")
     try:
         value, end = scan_json(text, 0)
-    except StopIteration:  # of "", or of a letter
+    except StopIteration:  # raised for "" and "x"
         end = -1
     return value if end == len(text) else json.loads(text)  # which raises the error, but takes longer
 
@@ -41,7 +41,7 @@ def plain_json(line: bytes) -> Any:
 fast_json: Callable[[bytes], Any] = plain_json
 with contextlib.suppress(ImportError), all_delayed():  # signals wait: orjson crashes if a handler raises here
     fast_json = importlib.import_module("orjson").loads
-LINES_BYTES = 512 << 10  # how much JSON a worker parses at a time: what it makes of it stays in the processor's cache
+LINES_BYTES = 512 << 10  # how much JSON a worker parses at a time: the objects stay in the processor's cache
 ZST_BYTES = 2 << 10  # how much is unpacked at a time: 4 bytes may become 128 KB
 FORMATS = {".parquet": "Parquet", ".arrow": "Arrow", ".feather": "Arrow", ".gz": "gzip", ".zst": "zstd", "": ""}
 AS_TEXT = "column=None, or --as text, reads the file as plain text, with its braces"
@@ -103,19 +103,25 @@ def unpacked(path: str, packing: str, n_bytes: int) -> Iterator[bytes]:
 def slices_of_lines(path: str, blocks: Iterable[bytes], slice_bytes: int,
                     options: choices.Options) -> Iterator[TextRows]:
     """Cut JSON Lines into slices of whole lines, which workers read."""
-    first = 1
+    first_line = 1
     data = bytearray()
-    for block in itertools.chain(without_mark(path, blocks), [b""]):  # an empty one at the end
+
+    def slice_of(lines: bytes) -> TextRows:
+        place = functools.partial(place_of_line, path, lines, first_line)
+        read = functools.partial(read_lines, path, lines, first_line, options.column, options.errors)
+        return TextRows(place, 0, read)  # rows are numbered from 0 in each slice: place() makes lines of them
+
+    for block in without_mark(path, blocks):
         n_before = len(data)
         data += block
-        end = data.rfind(b"\n", n_before) + 1 if block else len(data)  # of whole lines
-        if end >= (slice_bytes if block else 1):  # at the end, whatever is left
+        end = data.rfind(b"\n", n_before) + 1  # of whole lines
+        if end >= slice_bytes:
             lines = bytes(data[:end])
             del data[:end]
-            place = functools.partial(place_of_line, path, lines, first)
-            read = functools.partial(read_lines, path, lines, first, options.column, options.errors)
-            yield TextRows(place, 0, read)
-            first += lines.count(b"\n")
+            yield slice_of(lines)
+            first_line += lines.count(b"\n")
+    if data:
+        yield slice_of(bytes(data))
 
 
 def without_mark(path: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
@@ -131,31 +137,31 @@ def without_mark(path: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
     yield from blocks
 
 
-def place_of_line(path: str, lines: bytes, first: int, row: int) -> str:
-    """Return the place of a row for an error: blank lines are no rows."""
-    numbers = [number for number, line in enumerate(lines.split(b"\n"), first) if line.strip()]
+def place_of_line(path: str, lines: bytes, first_line: int, row: int) -> str:
+    """Return the place of a row for an error: blank lines aren't rows."""
+    numbers = [number for number, line in enumerate(lines.split(b"\n"), first_line) if line.strip()]
     return f"{path}, line {numbers[row]}"
 
 
-def read_lines(path: str, lines: bytes, first: int, column: Any, errors: str) -> list[bytes]:
+def read_lines(path: str, lines: bytes, first_line: int, column: Any, errors: str) -> list[bytes]:
     """Return the texts of lines of JSON."""
     try:
         parts: Iterable[bytes] = lines.split(b"\n")
-        # A blank line, as b"\r" before "\n", is an error for orjson, too, so all lines are read again, one by one. But
-        # stripping each line would take a tenth of its time.
+        # orjson refuses a blank line, such as the b"\r" of b"\r\n"; then read_each_line() reads all lines again.
+        # Stripping each line here would take a tenth of orjson's time.
         if fast_json is plain_json:
             parts = map(bytes.strip, parts, itertools.repeat(b" \t\r"))
         rows = map(fast_json, filter(None, parts))
         texts = map(operator.itemgetter(column), rows)  # no Python loop; text_of_line() may accept what this refuses
         return list(map(str.encode, texts))
     except (ValueError, KeyError, TypeError, RecursionError):
-        return read_each_line(path, lines, first, column, errors)
+        return read_each_line(path, lines, first_line, column, errors)
 
 
-def read_each_line(path: str, lines: bytes, first: int, column: Any, errors: str) -> list[bytes]:
+def read_each_line(path: str, lines: bytes, first_line: int, column: Any, errors: str) -> list[bytes]:
     """Return the texts of lines of JSON; errors have the file and the line."""
     texts = []
-    for number, line in enumerate(lines.split(b"\n"), first):
+    for number, line in enumerate(lines.split(b"\n"), first_line):
         if line and not line.isspace():
             try:
                 texts.append(text_of_line(line, column, errors))
@@ -186,7 +192,8 @@ def text_of_line(line: bytes, column: Any, errors: str) -> bytes:
     text = row.get(column)
     if text is None and errors == "replace":  # null, or no such key
         return b""
-    require(text is not None or column not in row, "text must be a str, not null; {} an empty one", REPLACE_MAKES_IT)
+    if text is None and column in row:
+        raise ValueError(f"text must be a str, not null; {REPLACE_MAKES_IT} an empty one")
     if not isinstance(text, str):
         strings = [name for name, value in row.items() if isinstance(value, str)]
         raise ValueError(arrow.wrong_column(column, strings, type(text).__name__ if column in row else ""))

@@ -145,10 +145,12 @@ def check_start(path: str, start: bytes, expected: str = "") -> None:
 def check_plain(path: str, start: bytes) -> None:
     """Refuse what check_start() refuses, and JSON Lines: a pipe has no name whose ending would show them.
 
-    The input is taken for JSON Lines if it begins with an object that ends in its first line, or after `start`.
+    The input is taken for JSON Lines if it begins with an object that ends in its first line. Of a line that goes on
+    after `start`, the end isn't known, so its beginning is enough.
     """
     check_start(path, start)
-    ends = rb"\}\s*(\n|\Z)" if len(start) < START_BYTES else rb"(\}\s*\n|\Z)"
+    is_whole = len(start) < START_BYTES
+    ends = rb"(\}\s*\n|\}\s*\Z)" if is_whole else rb"(\}\s*\n|\Z)"
     if re.match(rb'(\xef\xbb\xbf)?\s*\{[ \t]*"[^\n]*' + ends, start):
         raise format_error(path, "JSON Lines")
 
@@ -168,11 +170,11 @@ def is_arrow(value: object) -> bool:
 
 def check_texts(texts: Any) -> None:
     """Refuse a table or dataset where a column is needed; the error names the call that gives one."""
-    # `texts=dataset.data` is a datasets.table; select() and shuffle() don't change it
+    # `texts=dataset.data` is a datasets.table, which has all rows, as they were before select() and shuffle()
     way = 'pass its dataset.with_format("arrow").iter(1000)'
     require(type(texts).__module__ != "datasets.table", "a dataset's table may have other rows; {}", way)
     names = [f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(texts).__mro__]
-    # with_format("arrow") makes the rows of a dataset tables of Arrow; slices_of_texts() refuses rows in other formats
+    # with_format("arrow") makes each row a table of Arrow; "polars" and "pandas" do, too. Others are refused later
     formatted = "datasets.Dataset" in names and texts.format["type"]
     call = next(filter(None, map(COLUMNS.get, names)), None)
     if {"datasets.DatasetDict", "datasets.IterableDatasetDict"} & set(names):

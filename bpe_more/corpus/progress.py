@@ -23,8 +23,8 @@ def with_progress(items: Iterable[T], wanted: bool,
                   describe: Callable[[int], tuple[str, float, float, str]]) -> Iterator[T]:
     """Pass items on; if wanted, show the progress, at most five times a second.
 
-    describe(number of items) returns (text, how much is done, the total or 0, unit). The time left is
-    too long, because merges become faster; in the first tenth, by up to 70 times, so it isn't shown there.
+    describe(number of items) returns (text, how much is done, the total or 0, unit). As merges become faster, the time
+    left is overestimated, up to 70 times in the first tenth, so it isn't shown there.
     """
     if not wanted:
         yield from items

@@ -60,7 +60,7 @@ class Corpus:
                 from bpe_more.corpus import data  # only now: few calls need it
             data.check_files(self.paths, options)
         refuse_useless_column(self.paths, options)
-        # find_engine()[1] is the reason why C only learns, or "". If there is one, Python scans, and takes any pattern.
+        # find_engine()[1], if it isn't "", says why C only learns. Then Python splits text, by any pattern.
         if options.engine == "c" and not choices.find_engine()[1]:
             lacks = choices.lacking_in_c(options.pattern)
             require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
@@ -122,7 +122,7 @@ class Corpus:
                 is_document = not kind  # else it has rows, and each of them is one
                 if is_document and self.begin is not None:
                     yield slicing.FILE_BEGINS
-                slices_of = slices_of_file if size else slices_of_pipe
+                slices_of = slices_of_plain_file if size else slices_of_pipe
                 if kind or packing:
                     from bpe_more.corpus import data
 
@@ -208,7 +208,7 @@ def is_read_from_arrow(texts: Any) -> bool:
     return storage not in ("object", "python") and importlib.util.find_spec("pyarrow") is not None
 
 
-def slices_of_file(path: str, slice_bytes: int, options: choices.Options) -> Iterator[slicing.Slice]:
+def slices_of_plain_file(path: str, slice_bytes: int, options: choices.Options) -> Iterator[slicing.Slice]:
     """Cut a file into slices, which workers read."""
     size = os.stat(path).st_size
     start = 0

@@ -31,7 +31,7 @@ REPLACE_MAKES_IT = "errors='replace' makes it"  # messages end in this and "U+FF
 
 
 def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> int:
-    """Return a byte index near the end of this window at which the text that it is from may be cut; 0 if none is found.
+    """Return a byte index near the end of this window, a part of a text, at which the text may be cut; 0 if none.
 
     No special token crosses the cut, so the two parts have the same special tokens as the whole.
     """
@@ -156,7 +156,7 @@ class TextRows(NamedTuple):
 
     def with_place(self, error: ValueError) -> str:
         """Return the text of an error, with the place of its row."""
-        number = getattr(error, "number", 0)  # Encoder.encode_texts sets the index of the text
+        number = getattr(error, "number", 0)  # encode_texts() and count_texts() set it
         way = ""
         if isinstance(error, UnicodeDecodeError):
             texts = enumerate(self.read())
@@ -165,8 +165,8 @@ class TextRows(NamedTuple):
         return f"{self.place(self.first + number)}: {error}{way}"
 
 
-# slices without text, where encode_corpus writes the special tokens begin= and end=. They are equal, so it compares
-# them with `is`: slices of Corpus.results() are the objects that Corpus.slices() made, never copies of a worker.
+# slices without text, where encode_corpus writes the special tokens begin= and end=. They are equal, so it tells them
+# apart with `is`: Corpus.results() yields the slices of Corpus.slices() themselves, not copies from a process.
 FILE_BEGINS, FILE_ENDS = TextRows(str, 0, ()), TextRows(str, 0, ())
 
 

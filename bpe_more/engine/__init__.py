@@ -4,7 +4,7 @@ build_ffi.py imports this folder, compiles its C files, and loads them.
 
 words           tables of words and their counts
 encoder         text to ids
-bpe_extend.c    learning for an old vocabulary; the merge loop, with the tie rule, is bpe_fast.c
+bpe_extend.c    learning for an old vocabulary; the merge loop, with its tie rule, is bpe_fast.c
 bpe_shared.c    words as keys, and the batches in which they leave the scanner
 bpe_words.c     the scanner, which finds the words of text and its special tokens; counting
 bpe_encode.c    encoding, with the cache of words, and with ignore_merges

@@ -56,7 +56,7 @@ def read_model(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         merges = [pair for pair in gpt2.pairs_of(merges) if not re.search(border, f"{pair[0][-1:]}{pair[1][:1]}")]
     by_id, merges = read_tokens(vocab, merges, special_ids, settings)
     # Tokenizer doesn't warn of tokens that no merge makes if merges are a tuple or MergeIds: other programs never give
-    # them, either. It doesn't check SpecialTokens again.
+    # such tokens, either. It doesn't check SpecialTokens again.
     arguments = by_id, merges, steps.SpecialTokens(special_ids), pattern
     return arguments, {name: value for name, value in settings.items() if value}
 
@@ -109,7 +109,7 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
     odd_names = list(filter(other_character, names)) if other_character("".join(names)) else []
     # find_merges() joins a pair with a space, so it could misread names with spaces, which are among the odd ones
     found: Any = MergeIds() if odd_names else gpt2.find_merges(vocab, merges)
-    pairs = [] if found else gpt2.pairs_of(merges)
+    pairs = [] if found else gpt2.pairs_of(merges)  # nothing is found without C, or if a merge has to be checked
     numbers: Sequence[int] = ()  # the ids that merges have, which matter only for special tokens and odd names
     if found:
         numbers = found.numbers
@@ -133,15 +133,15 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
 
 def shared_tokens(vocab: Mapping[str, int], numbers: Sequence[int], specials: Iterable[str],
                   ignore_merges: Any) -> dict[int, str]:
-    """Return {id: special token} of special tokens that other programs also find in text, since their names mean bytes.
+    """Return {id: special token} of special tokens that are ordinary tokens, too ("shared", see Tokenizer).
 
-    numbers are the ids of merges, as in MergeIds.
+    numbers has three ids for each merge: left, right and new, as in MergeIds.
     """
     named = {vocab[text]: text for text in specials if text in vocab}
     # special tokens such as "é": as a part of a merge, this name means other bytes than the text, here the byte E9
     mean_others = {token_id for token_id, text in named.items() if bpe.to_token(text) != text.encode("utf-8")}
     shared = {token_id for token_id, text in named.items() if saving.is_also_bytes(text, ignore_merges)}
-    if named:  # filtered, since a set of all takes longer
+    if named:  # those that a merge makes; filtered, since a set of all takes longer
         shared |= set(filter(named.__contains__, numbers[2::3]))
     if mean_others:
         shared |= set(filter(mean_others.__contains__, numbers))
@@ -179,7 +179,7 @@ def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[st
             if step == saving.split_step(ours) and (is_ours or is_literal or not differs_in_oniguruma(expression)):
                 pattern.append(check_pattern(ours))
                 spelled.append(saving.split_step(pattern[-1]))  # any spelling of a named pattern compares equal
-            else:  # check_supported() reports it; "gpt2" fills its place, so it compares later steps with their own
+            else:  # check_supported() reports this step; with "gpt2" in its place, later steps keep their positions
                 pattern.append("gpt2")
                 spelled.append(step)
     entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": spelled}}

@@ -92,7 +92,7 @@ def error_prefix(path: bpe.FilePath) -> Iterator[None]:
         raise
     except Exception as error:
         text = str(error)
-        if type(error) is not ValueError:
+        if type(error) is not ValueError:  # but KeyError, or JSONDecodeError, which is a kind of ValueError
             hint = "vocab.json and merges.txt are for Tokenizer.from_files"
             if os.fspath(path).endswith(("vocab.json", "merges.txt")):
                 hint = "tokenizer.json is for Tokenizer.load"
@@ -122,7 +122,7 @@ def pairs_of_ids(text: str) -> str:
     first = re.match(r"(?:#version.*\n)?[\s\[(]*([0-9]+)[\s,]+([0-9]+)\b", text)
     if not first:
         return ""
-    # If 116 were a token of three digits, another merge would make it.
+    # If 116 is a text of three digits and not an id, another merge makes it.
     made = set(map("".join, re.findall(r"(?<![0-9])([0-9]+)[^\S\n]*,? ([0-9]+)", text)))
     are_tokens = all(len(token) == 1 or token in made for token in first.groups())
     return "" if are_tokens else PAIRS_OF_IDS
@@ -138,7 +138,7 @@ WAYS = {  # {the end of a file's name: what opens it}
 
 
 def way_to_load(folder: bpe.FilePath) -> str:
-    """Say which model a folder without tokenizer.json has, and how to load it; return "" if no known one."""
+    """Say which model a folder without tokenizer.json has, and how to load it; return "" if none is recognized."""
     for name in sorted(os.listdir(folder)):
         file = os.path.join(folder, name)
         if name.endswith(".model") and os.path.isfile(file):

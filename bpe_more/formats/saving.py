@@ -46,8 +46,8 @@ def save_model(vocab: Mapping[int, bytes], merges: MergeIds, special_ids: Mappin
     shared = set(settings.get("shared", {}).values())  # their names are those of ordinary tokens
     own_ids = {name: token_id for name, token_id in special_ids.items() if name not in shared}
     ids, pairs = printable(vocab, merges, {**own_ids, **unreachable})
-    ids = ids_in_vocab(ids, pairs, own_ids, settings.get("ignore_merges"))
-    form, _ = steps_of(pattern)
+    ids = ids_in_vocab(ids, pairs, own_ids, special_ids, settings.get("ignore_merges"))
+    form, _ = steps_of(pattern)  # "NFC", "NFKC" or ""
     reasons = list(supported.unsupported_tokens(special_ids, settings, form))
     require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
     source = folder if source is None else source
@@ -101,9 +101,11 @@ def is_also_bytes(special: str, ignore_merges: Any) -> bool:
     return token != special.encode("utf-8") and (len(token) == 1 or is_word)
 
 
-def ids_in_vocab(ids: dict[str, int], pairs: Iterable[Sequence[str]], special_ids: Mapping[str, int],
-                 ignore_merges: Any) -> dict[str, int]:
+def ids_in_vocab(ids: dict[str, int], pairs: Iterable[Sequence[str]], own_ids: Mapping[str, int],
+                 special_ids: Mapping[str, int], ignore_merges: Any) -> dict[str, int]:
     """Return the ids for "vocab": usually all; otherwise, some special tokens are only in "added_tokens".
+
+    own_ids are the special ids but those that are ordinary tokens, too.
 
     A special token is unclear if its text is also the printable name of other bytes: DeepSeek-Coder has the special
     token "õ", and no token for the byte F5, whose name is "õ", so in "vocab" it would be read as that byte.
@@ -112,30 +114,33 @@ def ids_in_vocab(ids: dict[str, int], pairs: Iterable[Sequence[str]], special_id
     of merges in "vocab". So two sets are tried: all special tokens whose id is at least the least id of an unclear one,
     and only the unclear ones. The first set that no merge uses, and with which each token gets its own id, is left out.
     """
-    unclear = {special for special in special_ids if not is_clear_name(special)}
+    unclear = {special for special in own_ids if not is_clear_name(special)}
     if not unclear:
         return ids
     in_merges = set(itertools.chain.from_iterable(pairs))
-    first = min(map(special_ids.__getitem__, unclear))
-    for left_out in ({special for special in special_ids if special_ids[special] >= first}, unclear):
+    first = min(map(own_ids.__getitem__, unclear))
+    for left_out in ({special for special in own_ids if own_ids[special] >= first}, unclear):
         in_vocab = {name: token_id for name, token_id in ids.items() if name not in left_out}
-        if left_out.isdisjoint(in_merges) and ids_by_position(in_vocab, special_ids) == special_ids:
+        given = [ids_by_position(in_vocab, special_ids, before_0_22) for before_0_22 in (False, True)]
+        if left_out.isdisjoint(in_merges) and given == [special_ids, special_ids]:
             return in_vocab
     # printable() has refused special tokens with the name of another token. The unclear ones here are names of
-    # bytes that aren't a token. Those of which is_also_bytes() is true would be found where text has these bytes.
+    # bytes that aren't a token. If is_also_bytes(), one would be found where text has these bytes: it is refused.
     check_special_names(name for name in unclear if is_also_bytes(name, ignore_merges))
     return ids
 
 
-def ids_by_position(vocab: Mapping[str, int], special_tokens: Iterable[str]) -> dict[str, int]:
+def ids_by_position(vocab: Mapping[str, int], special_tokens: Iterable[str],
+                    before_0_22: bool = False) -> dict[str, int]:
     """Return the ids that the package tokenizers gives special tokens.
 
-    Those outside vocab are numbered from len(vocab) on, or after the greatest special id before them, if greater.
+    Those outside vocab are numbered from len(vocab) on. Before its version 0.22, the number went on from a greater id
+    of a special token before: if "<a>" has the id 300 in vocab, "<b>", which isn't there, had the id 301.
     """
     new_id, special_ids = len(vocab), {}
     for text in special_tokens:
         special_ids[text] = token_id = vocab.get(text, new_id)
-        if token_id >= new_id:
+        if text not in vocab or (before_0_22 and token_id >= new_id):
             new_id = token_id + 1
     return special_ids
 
@@ -158,6 +163,7 @@ def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Any], special_ids: Ma
 
 def split_step(step: str) -> dict[str, Any]:
     """Return a step of a pattern as tokenizer.json has it."""
+    # other programs read "gpt2" as it was published; bpe.PATTERNS has a faster spelling
     expression = bpe.PUBLISHED_GPT2 if step == "gpt2" else bpe.PATTERNS.get(step, step.removeprefix(ONLY_MATCHES))
     invert = step.startswith(ONLY_MATCHES)
     behavior = "Removed" if invert else "Isolated"
@@ -181,7 +187,7 @@ def is_clear_name(special: str) -> bool:
     token = bpe.to_token(special)
     if token == special.encode("utf-8"):
         return True
-    if len(token) == 1:  # all single bytes are tokens
+    if len(token) == 1:  # mostly, all single bytes are tokens
         return False
     inner = re.sub(rb"^[\x80-\xbf]{1,3}", b"", token)  # a token may begin inside a character
     try:

@@ -105,9 +105,9 @@ def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any
     """Yield a reason for each added token that the package tokenizers could find in other places than we do."""
     normalized, lstrip, rstrip = (settings.get(flag, ()) for flag in FLAGS)
     # The package tokenizers first searches the whole text for tokens that are not normalized, then for the others. With
-    # a normal form, so do we. Without one, we take the token that begins first. In the text "<a><b>", these differ if
-    # "<a>" is normalized and "a><b" is not: it finds "a><b", we find "<a>". They don't differ if "<b>" is normalized:
-    # "a><b" begins first, too. So only normalized tokens that contain another one, or end with its beginning, matter.
+    # a normal form, so do we. Without one, we take the token that begins first. In the text "<a><b>", results differ if
+    # "<a>" is normalized and "a><b" is not: it finds "a><b", we find "<a>". If only "<b>" is normalized, both find
+    # "a><b". So only normalized tokens that contain another one, or end with its beginning, matter.
     others = set(special_tokens).difference(normalized) if normalized and not form else ()
     for token in overlapping(normalized, others):
         yield f"the added token {token!r:.99} overlaps another, and only one is normalized"
@@ -124,7 +124,7 @@ def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any
 def overlapping(tokens: Sequence[str], others: Iterable[str]) -> Iterator[str]:
     """Yield each token that contains one of the others, or ends with the beginning of one.
 
-    Not meant is a token that is itself the beginning of another: where both begin, the longer one is found.
+    A token that is itself the beginning of another doesn't count: where both begin, the longer one is found.
 
     This is the algorithm of Aho and Corasick (1975), since comparing all pairs takes too long. A state is a prefix of
     some of the others; state 0 is the empty prefix.

@@ -131,6 +131,7 @@ def read_tekken(content: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the arguments of Tokenizer for a tekken.json: special tokens have the first ids, and ranks follow."""
     config, ranks = content["config"], content["vocab"]
     n, size, expression = config["default_num_special_tokens"], config["default_vocab_size"], config["pattern"]
+    # else one number in a small file could fill the memory with names
     require(n <= len(ranks), "config.default_num_special_tokens = {:,} is more than there are tokens", n)
     require(n <= size, "config.default_vocab_size = {:,} is too small for {:,} special tokens", size, n)
     unclear = differs_in_oniguruma(expression)

@@ -100,7 +100,7 @@ def dict_in_file(path: str) -> dict[str, Any]:
 
 
 def content_of(token: Any) -> str | None:
-    """Return the text of a token in transformers' files, which is a str or a dict, or None."""
+    """Return the text of a token, which is a str or a dict in transformers' files; None for anything else."""
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None
 

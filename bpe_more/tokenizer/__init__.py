@@ -1,6 +1,7 @@
 """The class Tokenizer: text to token ids and back, for models of every program.
 
-vocabulary    its tokens, merges, special tokens and settings, and decoding; Tokenizer extends that class
+vocabulary    its tokens, merges, special tokens and settings, the words that ignore_merges keeps whole, and decoding;
+              Tokenizer extends that class
 encoders      encoding in Python, with ignore_merges, too; preparing text for the encoder in C
 changes       more tokens from new text, other names for special tokens, fewer tokens
 
@@ -83,7 +84,7 @@ class Tokenizer(Vocabulary):
     """
 
     def with_only(self, special_tokens: Sequence[str], pattern: Any = None) -> Tokenizer:
-        """Return the same tokenizer with only some of its special tokens, and perhaps with other steps."""
+        """Return a tokenizer with some of the special tokens, without lstrip and the like, and perhaps other steps."""
         if pattern is None:  # not `if not pattern`: () means no steps, as after ("NFC",)
             pattern = self.pattern
         shown = set(special_tokens)  # looking up 10,000 of them in a tuple would take a second

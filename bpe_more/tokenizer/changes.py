@@ -69,7 +69,7 @@ def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> Encode
     ids, n_ids = array("I"), array("Q")
     for start in range(0, len(words), 10_000):
         batch = words[start : start + 10_000]
-        with contextlib.suppress(UnicodeDecodeError):  # a word is part of a character: Python does the batch
+        with contextlib.suppress(UnicodeDecodeError):  # a word is part of a character, so not UTF-8: Python does it
             if in_c:
                 data, ends = in_c.encode_texts(batch, "u4", left_out)
                 ids.frombytes(data)
@@ -161,7 +161,7 @@ def extend(tokenizer: Model, input_path: bpe.Paths = None, n_tokens: int | None 
     else:
         require(input_path is None and texts is None, "pass either text or words=..., and not both")
         table = counting.new_table(options)
-        table.add(training.checked_counts(words, ()))  # (): words may contain special tokens
+        table.add(training.checked_counts(words, ()))  # no special tokens: words may contain them
     learned = list(learn_more(encode_words(tokenizer, table, options), operator.index(n), options))
     if len(learned) < n < sys.maxsize:
         text = f"{len(learned):,} new tokens, not {n:,}: no other pair that makes a new token has a count of"
@@ -190,8 +190,8 @@ def sources(new: Vocabulary, old: Any) -> dict[int, list[int]]:
             with contextlib.suppress(ValueError):  # a byte without a token in the old vocabulary
                 found[token_id] = old.encode_ordinary(text)
     # Special tokens are matched by id if their ids stayed, as after extend() and renaming; else by name, which prune()
-    # keeps. Ids have changed if the id of an old special token is no special token's
-    # in `new`, or the id of an old ordinary token is a special token's there.
+    # keeps. Ids have changed if, in `new`, the id of an old special token belongs to no special token, or the id of an
+    # old ordinary token belongs to one.
     before, now = set(old.special_ids.values()), set(special_ids.values())
     ids_stay = before <= now and now.isdisjoint(old.vocab.keys() - before)
     for text, token_id in old.special_ids.items():
@@ -210,7 +210,9 @@ def rename_special_tokens(tokenizer: Model, names: Mapping[str, str]) -> Model:
     for name in tokenizer.shared.values():
         require(name not in names, "{!r:.99} can't have another name: it is also a token of text", name)
     for text in steps.check_special_tokens(names.values()):
-        require(text in names or text.encode("utf-8") not in tokenizer.ids, "{!r:.99} is a token already", text)
+        ordinary_or_own = tokenizer.ids.get(text.encode("utf-8"))  # its first id, if a special token has a second one
+        is_free = ordinary_or_own is None or (text in names and ordinary_or_own == special_ids[text])
+        require(is_free or names.get(text) == text, "{!r:.99} is a token already", text)
 
     def renamed(tokens: Iterable[str]) -> tuple[str, ...]:
         return steps.check_special_tokens(names.get(token, token) for token in tokens)
@@ -223,11 +225,11 @@ def rename_special_tokens(tokenizer: Model, names: Mapping[str, str]) -> Model:
 
 def prune(tokenizer: Model, vocab_size: int | None = None, input_path: bpe.Paths = None, *,
           texts: bpe.Strings = None, errors: choices.Errors = "strict") -> Model:
-    """Return a tokenizer with fewer tokens and new ids, without tokens that a text uses least.
+    """Return a tokenizer with fewer tokens and new ids, without the tokens that a text uses least.
 
     Without text, the tokens with the greatest ids go first. Without vocab_size, all tokens that the text never uses
-    go. Single bytes and special tokens stay, and so does any token that a remaining merge uses. So a word that is
-    encoded without the removed tokens is encoded as before.
+    go. Single bytes and special tokens stay, and so does any token that a remaining merge uses. So a word
+    whose tokens all stay is encoded as before.
     """
     options = tokenizer.options._replace(errors=errors).checked()
     has_text = input_path is not None or texts is not None

@@ -261,7 +261,7 @@ class Vocabulary:
             if token is None or not bpe.is_integer(token_id):
                 import numbers
 
-                # a number in a tensor isn't equal to an integer, nor is a row of an array
+                # a number in a tensor has another hash than an integer, and a row of an array has none
                 is_array = hasattr(token_id, "tolist") and not isinstance(token_id, numbers.Integral)
                 way = "; pass integers, as ids.tolist() gives them" if is_array else ""
                 raise ValueError(f"unknown token id {token_id!r:.60} at index {number}{way}")

@@ -458,6 +458,7 @@ def bad_rows(*rows):
     return b"\n".join([b'{"text": "a"}', b"", *rows])
 
 
+TWICE = pa.table([["a"], ["b"]], names=["text", "text"])
 FILES_WITH_ERRORS = {  # name -> content, error
     "nosuch.parquet": ({"body": ["a"], "n": [1]}, r"nosuch\.parquet: no column of strings 'text'; there are: body \(choose with column=, or --column\)$"),
     "nested.parquet": ({"text": [["a"]], "body": ["a"]}, r"column 'text' has list<element: string>, not strings; columns of strings: body \("),
@@ -468,6 +469,8 @@ FILES_WITH_ERRORS = {  # name -> content, error
     "null.arrow": (lambda path: write_arrow(path, ["a", None], rows=1), r"null\.arrow\[1\]: text must be a str, not null; errors='replace'"),
     "numbers.feather": (lambda path: feather.write_feather(pa.table({"text": [1]}), path), r"feather: column 'text' has int64, not strings; columns of strings: none"),
     "key.feather": (lambda path: feather.write_feather(pa.table({"a": ["x"], "n": [1]}), path), r"no column of strings 'text'; there are: a \("),
+    "twice.feather": (lambda path: feather.write_feather(TWICE, path), r"twice\.feather: 2 columns have the name 'text'$"),
+    "twice.parquet": (lambda path: pq.write_table(TWICE, path), r"twice\.parquet: 2 columns have the name 'text'$"),
     "cut.arrow": (b"ARROW1\0\0cut", r"cut\.arrow: "),
     "empty.arrow": (b"", r"empty\.arrow: not a file of Arrow, or a stream$"),
     "text.feather": (b"plain text", r"text\.feather: not a file of Arrow, or a stream$"),

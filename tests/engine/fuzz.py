@@ -1,8 +1,8 @@
-"""Compare the C engine with the Python engine on random texts for some seconds: `python tests/engine/fuzz.py 60`.
+"""Compare the C engine with the Python engine on random texts: `python tests/engine/fuzz.py 30s`, or `... 30s FOLDER SEED`.
 
 Words, merges and token ids, for all named patterns and random ones, with special tokens that nest and overlap; of whole texts,
-and of files that are cut into slices of a few bytes, with bytes that aren't UTF-8. It does
-so for two builds, since the scanner differs between them: the default, and one without GNU C.
+and of files that are cut into slices of a few bytes, with bytes that aren't UTF-8. It does so for the build in a folder, or for
+two, since the scanner differs between them: the default, and one without GNU C.
 """
 
 import random
@@ -10,18 +10,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from array import array
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import regex
 from random_patterns import WORDS, random_pattern
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(Path(__file__).resolve().parents[2]))
 import bpe
+from bounds import bounded, choose_seed
 from bpe_more import choices, training
 from bpe_more.corpus import reading, slicing
 from bpe_more.patterns import steps
@@ -57,14 +59,12 @@ def split(pattern: Any, text: str) -> list[str]:
     return [text[start:end] for start, end in zip(places, places[1:]) if start < end]
 
 
-def compare(seconds: float) -> None:
+def compare(numbers: Iterable[int], seed: int) -> None:
     assert choices.find_engine()[0], choices.find_engine()[1]
     warnings.simplefilter("ignore")  # few words give few merges, and a warning each time
-    seed, rounds, end = time.time_ns(), 0, time.monotonic() + seconds
-    while time.monotonic() < end:
-        place = f"seed {seed + rounds}"
-        rng = random.Random(seed + rounds)
-        rounds += 1
+    for number in numbers:
+        place = f"seed {seed + number}"
+        rng = random.Random(seed + number)
         specials, pattern = rng.choice(SPECIALS), choose_pattern(rng)
         parts = rng.sample(PARTS, rng.randint(1, len(PARTS))) + specials
         texts = ["".join(rng.choices(parts, k=rng.randint(0, 1000))) for _ in range(2)]
@@ -96,7 +96,7 @@ def compare(seconds: float) -> None:
         more = [tokenizer.extend(texts=texts[::-1], n_tokens=n_tokens, engine=engine) for engine in ("python", "c")]
         assert more[0].vocab == more[1].vocab and more[0].merges == more[1].merges, f"{place}: other merges in an extension"
         compare_cut(rng, tokenizer, texts[0], place)
-    print(f"{rounds} random texts, from seed {seed}: both engines agree")
+    print(f"{number + 1} random texts: both engines agree")
 
 
 def compare_cut(rng: random.Random, tokenizer: Any, text: str, place: str) -> None:
@@ -123,10 +123,10 @@ def compare_cut(rng: random.Random, tokenizer: Any, text: str, place: str) -> No
 
 
 def main() -> None:
-    if len(sys.argv) == 3:
-        compare(float(sys.argv[1]))
+    bound, *folder_and_seed = sys.argv[1:]
+    if folder_and_seed:
+        compare(bounded(bound), choose_seed(folder_and_seed[1:]))
         return
-    seconds = float(sys.argv[1])
     builds = [[], ["-O2 -DPLAIN_C"]]
     for flags in builds:
         with tempfile.TemporaryDirectory() as folder:
@@ -134,7 +134,7 @@ def main() -> None:
                 shutil.copy(HERE / name, folder)
             shutil.copytree(HERE / "bpe_more", f"{folder}/bpe_more")
             subprocess.run([sys.executable, f"{folder}/build_ffi.py", *flags], check=True)
-            subprocess.run([sys.executable, __file__, str(seconds / len(builds)), folder], check=True)
+            subprocess.run([sys.executable, __file__, bound, folder], check=True)
 
 
 if __name__ == "__main__":

@@ -210,15 +210,15 @@ threading.Thread(target=work).start()
 """,
     "in between": """
 begun = threading.Event()
-slices_of_file = reading.slices_of_file
+slices_of_plain_file = reading.slices_of_plain_file
 def slow(*arguments):
-    for number, part in enumerate(slices_of_file(*arguments)):
+    for number, part in enumerate(slices_of_plain_file(*arguments)):
         yield part
         if number == 6:
             begun.set()
             threading.main_thread().join()
             time.sleep(0.2)
-reading.slices_of_file = slow
+reading.slices_of_plain_file = slow
 threading.Thread(target=report).start()
 begun.wait()
 """,

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import time
 import warnings
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -524,6 +525,59 @@ def test_added_tokens_that_are_also_bytes_or_merges_have_the_ids_of_tokenizers(t
         tokenizer.rename_special_tokens({"é": "<e>"})
     with pytest.raises(ValueError, match="end must not be 'the': it is also a token of text, so text could forge it"):
         tokenizer.encode_files(texts=["other"], output=tmp_path / "ids.npy", end="the")
+
+
+@only_python
+def test_added_tokens_have_the_ids_that_tokenizers_gives_them_where_ids_have_gaps(tmp_path):
+    """Those outside "vocab" are numbered from its length on; before version 0.22, from a greater id before them."""
+    from_file, rng, outcomes = need("tokenizers").Tokenizer.from_file, random.Random(4), Counter()
+    for _ in range(60):
+        vocab = dict(zip(bpe.CHARACTERS, range(256)))
+        names = rng.sample(["<a>", "<b>", "<c>", "<d>"], 3)
+        given = dict(zip(names, rng.sample(range(256, 264), 3)))
+        vocab |= {name: given[name] for name in names if rng.random() < 0.5}
+        content = bpe.tokenizer_json(vocab, [], given, "gpt2")
+        path = tmp_path / "tokenizer.json"
+        path.write_text(json.dumps(content), encoding="utf-8")
+        theirs = from_file(str(path))
+        ids = {name: theirs.token_to_id(name) for name in names}
+        for token in content["added_tokens"]:
+            token["id"] = ids[token["content"]]
+        try:
+            assert Tokenizer.load(path).special_ids == given == ids
+            outcomes["as it is"] += 1
+        except ValueError as error:
+            assert given != ids and ("tokenizers gives" in str(error) or len(set(ids.values())) < 3), error
+        path.write_text(json.dumps(content), encoding="utf-8")
+        if len(set(ids.values())) == 3:  # two tokens may have one id there
+            assert Tokenizer.load(path).special_ids == ids
+            assert Tokenizer.load(path).encode("".join(names)) == theirs.encode("".join(names)).ids
+            outcomes["with their ids"] += 1
+    assert min(outcomes["as it is"], outcomes["with their ids"]) > 10
+
+
+@only_python
+def test_saved_special_tokens_have_the_ids_of_tokenizers_though_bytes_are_missing_and_ids_have_gaps(tmp_path):
+    """As "õ" is the name of the byte F5, which has no token here, it isn't in "vocab"; "fe" is a token of text, too."""
+    from_file, rng, outcomes = need("tokenizers").Tokenizer.from_file, random.Random(5), Counter()
+    for _ in range(60):
+        vocab = {number: bytes([byte]) for number, byte in enumerate(set(range(256)) - {0xF5})}
+        names = rng.sample(["<a>", "õ", "<b>", "fe"], 3)
+        vocab |= {token_id: name.encode() for token_id, name in zip(rng.sample(range(255, 261), 3), names)}
+        ids = {token: token_id for token_id, token in vocab.items()}
+        merges, shared = ([(b"f", b"e")], {ids[b"fe"]: "fe"}) if "fe" in names else ([], {})
+        tokenizer = Tokenizer(vocab, merges, names, shared=shared)
+        try:
+            tokenizer.save(tmp_path)
+        except ValueError as error:
+            assert "'õ' can't be saved" in str(error)
+            outcomes["refused"] += 1
+            continue
+        text = "".join(names)
+        expected = from_file(str(tmp_path / "tokenizer.json")).encode(text).ids
+        assert tokenizer.encode(text) == Tokenizer.load(tmp_path).encode(text) == expected
+        outcomes["saved"] += 1
+    assert outcomes["refused"] and outcomes["saved"] > 20
 
 
 @only_python

@@ -158,6 +158,14 @@ def test_a_pattern_that_takes_exponential_time_is_an_error_that_names_it(monkeyp
     assert steps.find_words("ab b", SLOW) == ["ab", " ", "b"]
 
 
+@pytest.mark.parametrize("pattern", [SLOW, ("NFC", SLOW)])
+def test_a_pattern_that_takes_exponential_time_is_an_error_with_the_number_of_the_text(monkeypatch, pattern):
+    monkeypatch.setattr(steps, "SECONDS", 0.05)
+    texts = ["b", "b", "a" * 24]
+    with pytest.raises(ValueError, match=r"^texts\[2\]: pattern .* takes too long to split 'aaa"):
+        training.count_words(texts=texts, pattern=pattern)
+
+
 @only_python
 def test_time_that_other_threads_use_is_not_counted(monkeypatch):
     text, pattern = "ab " * 100_000, r"(?<=x)y|\w+"
@@ -260,7 +268,7 @@ def test_a_cut_is_the_last_place_and_slices_have_the_size_that_was_asked_for(tmp
     assert slicing.last_cut(b"xxxxxx<a>yyyy<a>zzzzzz", r"\w+", ("<a>",)) == len("xxxxxx<a>yyyy")
     cut(100, 40)
     (tmp_path / "text.txt").write_text("one two three four " * 100)
-    slices = list(reading.slices_of_file(str(tmp_path / "text.txt"), 100, choices.Options()))
+    slices = list(reading.slices_of_plain_file(str(tmp_path / "text.txt"), 100, choices.Options()))
     sizes = [piece.end - piece.start for piece in slices]
     assert sum(sizes) == 1900 and max(sizes) <= 180 and min(sizes[:-1]) >= 100
 

@@ -351,6 +351,11 @@ def test_names_that_can_not_be_given_are_errors():
                         ({"<s>": "x"}, "must be text of at least two bytes"), ({"<s>": "abcd"}, "abcd.* is a token already")]:  # fmt: skip
         with pytest.raises(ValueError, match=text):
             old.rename_special_tokens(names)
+    # two tokens are b"<s>": 300, which only merges could make, and 301, the special token
+    twice = Tokenizer({0: b"<x>", **dict(enumerate(bpe.BYTES, 1)), 300: b"<s>", 301: b"<s>"}, (), ["<x>", "<s>"])
+    assert twice.rename_special_tokens({"<x>": "<y>", "<s>": "<x>"}).special_ids == {"<y>": 0, "<x>": 301}
+    with pytest.raises(ValueError, match="'<s>' is a token already"):
+        twice.rename_special_tokens({"<x>": "<s>", "<s>": "<y>"})
 
 
 @pytest.mark.parametrize("processor", processors(), ids=lambda processor: processor["type"])

@@ -32,7 +32,7 @@ LAYOUTS |= {layout: layout for layout in LAYOUTS.values()}
 GROUP_BYTES = 8 << 20  # a worker reads row groups of Parquet up to this size; larger ones are read in parts
 # A row group that repeats long texts is small in the file, which has each of them once, in a dictionary. If its rows
 # could expand to more than REPEATED_BYTES, the longest text in the dictionary is looked up, ...
-REPEATED_BYTES = 64 << 20
+REPEATED_BYTES = 128 << 20
 BATCH_BYTES = 16 << 20  # ... and at most this much text is read at a time
 
 

@@ -23,8 +23,8 @@ def train_bpe(input_path: bpe.Paths = None, vocab_size: int | None = None, speci
               engine: bpe.EngineName = "auto", progress: bool = False, column: str | None = "text") -> bpe.Model:
     """Train byte-level BPE; return vocab {id: token} and merges [(left, right), ...] in order.
 
-    input_path        the path of a file, or a list of paths: UTF-8 text, the files with a column (see below), and
-                      .gz and .zst of text and JSON Lines; "-" is standard input
+    input_path        the path of a file, or a list of paths: UTF-8 text, or files with a column (see `column`); text
+                      and JSON Lines may be compressed (.gz, .zst); "-" is standard input
     vocab_size        required; the maximum number of tokens: 256 bytes, special tokens, and merges
     special_tokens    a list of strings that get the ids from 256 on; text is split at them first
     texts             instead of input_path, an iterable of strings, each a separate text; or a column of Arrow,

@@ -165,7 +165,7 @@ def ranges_of(ends: Sequence[int], slice_bytes: int) -> Iterator[tuple[int, int]
     row, n_rows = 0, len(ends) - 1
     while row < n_rows:
         last = min(row + slicing.SLICE_TEXTS, n_rows)
-        stop = bisect.bisect_left(ends, ends[row] + slice_bytes, row + 1, last)
+        stop = bisect.bisect_left(ends, ends[row] + slice_bytes, row + 1, last)  # `last` if they have fewer bytes
         yield row, stop
         row = stop
 
@@ -309,7 +309,7 @@ def groups_of(metadata: Any, leaf: int, slice_bytes: int) -> Iterator[Groups]:
 def rows_at_a_time(path: str, column: str | None, metadata: Any, groups: Groups) -> int:
     """Return how many rows of row groups may be read at a time, so that text that they repeat fits in memory.
 
-    SLICE_TEXTS means any number.
+    It is at most SLICE_TEXTS, which is the most that a slice may have.
     """
     is_large = groups.size > GROUP_BYTES or groups.n_rows > slicing.SLICE_TEXTS
     # If the rows of a small group have 1 KB or more each in the file, looking up its longest text takes as long as

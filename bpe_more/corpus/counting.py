@@ -36,7 +36,7 @@ def scan_normalized(table: Any, normalizer: Normalizer, options: choices.Options
 class WordTable(collections.Counter[bytes]):
     """Words and their counts. Tables in C have add(), items(), totals(), len(), and copy(), which returns a dict."""
 
-    n_bytes = 0  # of all words from add(), times their counts; words from real text can't reach 2**63
+    n_bytes = 0  # in words given to add(), times their counts; not in update(): real text can't reach 2**63
 
     def add(self, pairs: Iterable[tuple[bytes, int]]) -> None:
         """Add the counts of words.

@@ -157,10 +157,14 @@ def check_plain(path: str, start: bytes) -> None:
 
 def checked(path: str, blocks: Iterable[bytes], check: Callable[[str, bytes], None]) -> Iterator[bytes]:
     """Pass the blocks of an input on, after a check of its first bytes, which may be those of an archive in a .gz."""
-    for number, block in enumerate(blocks):
-        if number == 0:
-            check(path, block[:START_BYTES])
-        yield block
+    blocks = iter(blocks)
+    start = b""
+    while len(start) < START_BYTES and (block := next(blocks, b"")):
+        start += block
+    check(path, start[:START_BYTES])
+    if start:
+        yield start
+    yield from blocks
 
 
 def is_arrow(value: object) -> bool:
@@ -174,7 +178,7 @@ def check_texts(texts: Any) -> None:
     way = 'pass its dataset.with_format("arrow").iter(1000)'
     require(type(texts).__module__ != "datasets.table", "a dataset's table may have other rows; {}", way)
     names = [f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(texts).__mro__]
-    # with_format("arrow") makes each row a table of Arrow; "polars" and "pandas" do, too. Others are refused later
+    # with_format("arrow"), "polars" or "pandas" makes each row a table in Arrow's memory; others are refused later
     formatted = "datasets.Dataset" in names and texts.format["type"]
     call = next(filter(None, map(COLUMNS.get, names)), None)
     if {"datasets.DatasetDict", "datasets.IterableDatasetDict"} & set(names):

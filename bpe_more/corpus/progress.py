@@ -38,7 +38,7 @@ def with_progress(items: Iterable[T], wanted: bool,
             if time.monotonic() - shown_at > 0.2:
                 shown_at = time.monotonic()
                 text, done, total, unit = describe(number)
-                if done > 2 * later[0]:  # so the rate is always that of the last half of what is done, or more
+                if done > 2 * later[0]:  # so `earlier` is at half of what is done, or before
                     earlier, later = later, (done, shown_at)
                 say_over(line_of(text, done, total, unit, (done - earlier[0]) / (shown_at - earlier[1])))
     finally:

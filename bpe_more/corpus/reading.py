@@ -54,13 +54,13 @@ class Corpus:
             inputs.check_texts(texts)
         # strings or columns of Arrow; a single column becomes a list of one
         self.texts: Iterable[Any] = () if texts is None else [texts] if is_read_from_arrow(texts) else texts
-        self.kinds = [inputs.kind_of(path, options) for path in self.paths]  # (format of rows, compression), or ""
+        self.kinds = [inputs.kind_of(path, options) for path in self.paths]  # (format, compression): each may be ""
         if any(map(any, self.kinds)):
             with all_delayed():  # signals: none may interrupt an import
                 from bpe_more.corpus import data  # only now: few calls need it
             data.check_files(self.paths, options)
         refuse_useless_column(self.paths, options)
-        # find_engine()[1], if it isn't "", says why C only learns. Then Python splits text, by any pattern.
+        # If C is built only for learning, for which find_engine()[1] is the reason, Python splits text by any pattern.
         if options.engine == "c" and not choices.find_engine()[1]:
             lacks = choices.lacking_in_c(options.pattern)
             require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
@@ -113,7 +113,7 @@ class Corpus:
     def slices(self, slice_bytes: int = slicing.SLICE_BYTES) -> Iterator[Any]:
         """Cut files, and collect texts, into slices of about slice_bytes; collect small files up to an eighth of it."""
         yield from slices_of_texts(self.texts, slice_bytes, self.options.errors)
-        small = slice_bytes // 8  # a task takes time to be handed out, and a large one delays others
+        small = slice_bytes // 8  # smaller files share slices of this size: fewer tasks, and none that is large
         for are_small, group in itertools.groupby(self.begun_files(), lambda file: 0 < file[1] < small):
             if are_small:  # without borders: encode_corpus puts begin and end around each of these texts itself
                 yield from slices_of_small_files((path for path, *_ in group), small)
@@ -269,7 +269,7 @@ def slices_of_texts(texts: Iterable[Any], slice_bytes: int, errors: str) -> Iter
             raise ValueError(f"{place(number)}: {error}; {slicing.REPLACE_MAKES_IT} U+FFFD") from None
         except TypeError:
             if number == 0 and inputs.is_arrow(text):
-                with all_delayed():  # signals, as above
+                with all_delayed():  # signals: none may interrupt an import
                     from bpe_more.corpus import arrow  # only now: few calls need it
                 yield from arrow.slices_of_arrow(itertools.chain([text], texts), slice_bytes, errors)
                 return

@@ -36,8 +36,8 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
     No special token crosses the cut, so the two parts have the same special tokens as the whole.
     """
     text = window.decode("utf-8", "surrogateescape")
-    # The window may begin or end inside a character, of which up to 3 bytes are there, or inside a special token. So
-    # cuts keep away from its ends: by 3 bytes and the longest token, or without tokens, by 3 bytes and a character.
+    # The window may begin or end in a character, of which up to 3 bytes are lone surrogates, or in a special token.
+    # So cuts keep away from its ends: by 3 and the longest token, or, without tokens, by 3 and one whole character.
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def is_crossed(place: int) -> bool:
@@ -186,7 +186,7 @@ def apply_to_slice(work: Callable[[Sequence[bytes]], T], errors: str,
         texts = part.read()
         n_bytes = part.n_bytes if isinstance(part, TextRows) else 0
         if not n_bytes:
-            texts = block_of(texts)  # which also counts; C joins lists anyway, so no time is lost
+            texts = block_of(texts)  # gives the number of bytes; C joins lists anyway, so no time is lost
             n_bytes = len(texts.data)
         if not isinstance(part, TextRows):
             with_mark = files_with_mark(part if isinstance(part, SmallFiles) else [part], texts)

@@ -491,6 +491,7 @@ FILES_WITH_ERRORS = {  # name -> content, error
     "half.jsonl": (bad_rows(b'{"text": "\\ud800"}'), r"half\.jsonl, line 3: .*surrogates not allowed; errors='replace' makes it U\+FFFD$"),
     "cut.jsonl.gz": (gzip.compress(lines_of(TEXTS))[:-30], r"cut\.jsonl\.gz: Compressed file ended before"),
     "cut.jsonl.zst": (frames(lines_of(TEXTS))[:-30], r"cut\.jsonl\.zst: the file ends too early$"),
+    "archive.zst": (zstandard.compress(b"name") + zstandard.compress(b"\0" * 253 + b"ustar"), r"archive\.zst is a tar archive; extract it"),
     "cut.txt.zst": (frames(FIXTURE.encode())[:-30], r"cut\.txt\.zst: the file ends too early$"),
     "not.txt.gz": (b"plain text", r"not\.txt\.gz: Not a gzipped file"),
     "not.txt.zst": (b"plain text", r"not\.txt\.zst: .*Unknown frame descriptor"),

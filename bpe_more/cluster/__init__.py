@@ -81,7 +81,7 @@ def train(client: Any, paths: bpe.Paths, vocab_size: int, special_tokens: bpe.St
     workers are lost again and again.
     """
     checked = choices.Options(special_tokens, vocab_size=vocab_size, **options).checked()
-    saving.check_special_names(checked.special_tokens)
+    saving.check_special_names(checked.special_tokens, checked.pattern)
     engine = engine_of(client, checked)
     files = urls.files_of(paths)
     reading.refuse_useless_column([file.path for file in files], checked)

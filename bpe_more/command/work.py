@@ -86,7 +86,7 @@ def train_on_cluster(args: Namespace, vocab_size: int) -> None:
 
 def check_model(args: Namespace, options: choices.Options, paths: Sequence[bpe.FilePath]) -> None:
     """Refuse special tokens or a folder that can't be saved, before an hour of training."""
-    saving.check_special_names(options.special_tokens)
+    saving.check_special_names(options.special_tokens, options.pattern)
     check_folder(args.model, paths)
 
 

@@ -91,7 +91,7 @@ def pairs_of(merges: Iterable[Any]) -> list[Any]:
 
 
 def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
-    """Return the ids of merges, pairs of names; ids is {name: id}.
+    """Return the ids of merges: pairs of names, or strings of two names with a space between; ids is {name: id}.
 
     The result is empty if C can't be used or a merge may be wrong; merges_as_bytes() and Tokenizer then raise errors.
     """
@@ -180,7 +180,7 @@ def paused_collector() -> Iterator[None]:
     """Pause the garbage collector, which would look through all tokens and merges again and again as they are made."""
     was_on = gc.isenabled()
     try:
-        if was_on:  # of several threads, only the one that found it on pauses it: else the last one would leave it off
+        if was_on:  # a thread that finds it off must not pause it: it may be on again by now, and would stay off
             gc.disable()
         yield
     finally:

@@ -218,7 +218,7 @@ def spelled_by_save(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield saving.split_step(r"\p{N}" if step.get("individual_digits") else r"\p{N}+")
     elif kind == "Punctuation" and step.get("behavior", "Isolated") in ("Isolated", "Contiguous"):
         yield saving.split_step(r"[\p{P}$+<=>^`|~]" + "+" * (step.get("behavior") == "Contiguous"))
-    elif literal:  # the package tokenizers also escapes it and makes an expression of it
+    elif literal:  # tokenizers also escapes it; in a group, since "gpt2" alone would be the name of a pattern
         yield {**step, "pattern": {"Regex": f"(?:{regex.escape(literal)})"}}
     else:
         yield step

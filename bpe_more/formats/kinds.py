@@ -104,6 +104,8 @@ def error_prefix(path: bpe.FilePath) -> Iterator[None]:
 
 def looks_like(path: bpe.FilePath) -> str:
     """Say what a file that can't be read seems to be, and what to do with it; "" if its beginning doesn't tell."""
+    if not os.path.isfile(path):  # a pipe can't be read twice
+        return ""
     with open(path, "rb") as file:
         content = file.read()
     for beginning, what in BEGINNINGS.items():

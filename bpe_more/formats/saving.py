@@ -45,8 +45,8 @@ def save_model(vocab: Mapping[int, bytes], merges: MergeIds, special_ids: Mappin
     unreachable = {name: token_id for token_id, name in settings.get("unreachable", {}).items()}
     shared = set(settings.get("shared", {}).values())  # their names are those of ordinary tokens
     own_ids = {name: token_id for name, token_id in special_ids.items() if name not in shared}
-    ids, pairs = printable(vocab, merges, {**own_ids, **unreachable})
-    ids = ids_in_vocab(ids, pairs, own_ids, special_ids, settings.get("ignore_merges"))
+    ids, pairs = printable(vocab, merges, {**own_ids, **unreachable}, pattern)
+    ids = ids_in_vocab(ids, pairs, own_ids, special_ids, pattern, settings.get("ignore_merges"))
     form, _ = steps_of(pattern)  # "NFC", "NFKC" or ""
     reasons = list(supported.unsupported_tokens(special_ids, settings, form))
     require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
@@ -64,18 +64,18 @@ def save_model(vocab: Mapping[int, bytes], merges: MergeIds, special_ids: Mappin
     return note
 
 
-def printable(vocab: Mapping[int, bytes], merges: MergeIds,
-              special_ids: Mapping[str, int]) -> tuple[dict[str, int], list[tuple[str, str]]]:
+def printable(vocab: Mapping[int, bytes], merges: MergeIds, special_ids: Mapping[str, int],
+              pattern: Pattern) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Return {name: id} for the names of tokens in files, and the merges as pairs of names.
 
-    special_ids also has the tokens that are unreachable. Raises ValueError if a name would mean another token there.
+    special_ids has the unreachable tokens, too, but no shared ones. Raises ValueError if two tokens have the same name.
     """
     decode, characters = codecs.charmap_decode, bpe.CHARACTERS  # without a call of bpe.to_printable() for each token
     names = {token_id: decode(vocab[token_id], "strict", characters)[0] for token_id in sorted(vocab)}
     names |= {token_id: special for special, token_id in special_ids.items()}
     ids = dict(zip(names.values(), names))
     if len(ids) < len(names):
-        check_special_names(special_ids)
+        check_special_names(special_ids, pattern)
         raise ValueError("can't be saved: a special token is also another token in printable characters")
     lefts, rights, _ = merges.columns()
     # names are in the order of ids: without gaps, a list has faster lookups
@@ -102,19 +102,19 @@ def is_also_bytes(special: str, ignore_merges: Any) -> bool:
 
 
 def ids_in_vocab(ids: dict[str, int], pairs: Iterable[Sequence[str]], own_ids: Mapping[str, int],
-                 special_ids: Mapping[str, int], ignore_merges: Any) -> dict[str, int]:
+                 special_ids: Mapping[str, int], pattern: Pattern, ignore_merges: Any) -> dict[str, int]:
     """Return the ids for "vocab": usually all; otherwise, some special tokens are only in "added_tokens".
 
-    own_ids are the special ids but those that are ordinary tokens, too.
+    own_ids are the special ids without those of special tokens that are ordinary tokens, too.
 
     A special token is unclear if its text is also the printable name of other bytes: DeepSeek-Coder has the special
     token "õ", and no token for the byte F5, whose name is "õ", so in "vocab" it would be read as that byte.
 
     The package tokenizers numbers tokens outside "vocab" by their position in "added_tokens", and looks up the parts
     of merges in "vocab". So two sets are tried: all special tokens whose id is at least the least id of an unclear one,
-    and only the unclear ones. The first set that no merge uses, and with which each token gets its own id, is left out.
+    and only the unclear ones. The first set that no merge uses, and without which each token keeps its id, is left out.
     """
-    unclear = {special for special in own_ids if not is_clear_name(special)}
+    unclear = {special for special in own_ids if not is_clear_name(special, pattern)}
     if not unclear:
         return ids
     in_merges = set(itertools.chain.from_iterable(pairs))
@@ -124,9 +124,9 @@ def ids_in_vocab(ids: dict[str, int], pairs: Iterable[Sequence[str]], own_ids: M
         given = [ids_by_position(in_vocab, special_ids, before_0_22) for before_0_22 in (False, True)]
         if left_out.isdisjoint(in_merges) and given == [special_ids, special_ids]:
             return in_vocab
-    # printable() has refused special tokens with the name of another token. The unclear ones here are names of
-    # bytes that aren't a token. If is_also_bytes(), one would be found where text has these bytes: it is refused.
-    check_special_names(name for name in unclear if is_also_bytes(name, ignore_merges))
+    # printable() has refused special tokens with the name of another token, so the unclear ones here are names of
+    # bytes that have no token. But one that is_also_bytes() would be found where text has these bytes: it is refused.
+    check_special_names((name for name in unclear if is_also_bytes(name, ignore_merges)), pattern)
     return ids
 
 
@@ -134,8 +134,8 @@ def ids_by_position(vocab: Mapping[str, int], special_tokens: Iterable[str],
                     before_0_22: bool = False) -> dict[str, int]:
     """Return the ids that the package tokenizers gives special tokens.
 
-    Those outside vocab are numbered from len(vocab) on. Before its version 0.22, the number went on from a greater id
-    of a special token before: if "<a>" has the id 300 in vocab, "<b>", which isn't there, had the id 301.
+    Those outside vocab are numbered from len(vocab) on. Before version 0.22, the numbers went on after the greatest id
+    that a special token before had: if "<a>" has the id 300 in vocab, "<b>", which isn't there, had the id 301.
     """
     new_id, special_ids = len(vocab), {}
     for text in special_tokens:
@@ -170,19 +170,19 @@ def split_step(step: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": expression}, "behavior": behavior, "invert": invert}
 
 
-def check_special_names(special_tokens: Iterable[str]) -> None:
+def check_special_names(special_tokens: Iterable[str], pattern: Pattern) -> None:
     """Refuse special tokens that could not be told from other tokens in a file."""
     for special in special_tokens:
         text = "special token {!r:.99} can't be saved: it looks like bytes in printable characters"
-        require(is_clear_name(special), text, special)
+        require(is_clear_name(special, pattern), text, special)
 
 
-def is_clear_name(special: str) -> bool:
+def is_clear_name(special: str, pattern: Pattern) -> bool:
     """Tell if a special token, which files have as text, can't be mistaken for the printable name of a token.
 
     "Ġlow" could be the name of the learned token " low", and "é" that of the byte E9. "<début>" is clear: as a name,
-    it has the byte E9 before "b", which never occurs in UTF-8, so training can't learn it. "¡hola!" is clear, too:
-    no word has a letter and then "!".
+    it has the byte E9 before "b", which never occurs in UTF-8, so training can't learn it. With a named pattern,
+    "¡hola!" is clear, too: no word has a letter and then "!".
     """
     token = bpe.to_token(special)
     if token == special.encode("utf-8"):
@@ -194,4 +194,5 @@ def is_clear_name(special: str) -> bool:
         text, _ = codecs.utf_8_decode(inner, "strict", False)  # False: it may end inside one
     except UnicodeDecodeError:
         return True
-    return regex.search(bpe.WORD_END, text) is not None
+    _, steps = steps_of(pattern)
+    return not bpe.PATTERNS.keys().isdisjoint(steps) and regex.search(bpe.WORD_END, text) is not None

@@ -44,7 +44,7 @@ def check_supported(content: dict[str, Any], entries: dict[str, Any], expected: 
     found = differences(expected, {**content, **entries})
     different = {name: value for name, value in found if not re.fullmatch(HARMLESS, name)}
     values = {name: value for name, value in different.items() if value is not None}
-    # A value that only save() would write can't be shown, as with "pre_tokenizer": null; the whole entry is, instead.
+    # None is what only save() would write. Then the whole entry of the file is shown, such as "pre_tokenizer": null.
     entries_shown = {name.split(".")[0] for name in values}
     for entry in (name.split(".")[0] for name in different):
         if entry not in entries_shown:
@@ -105,17 +105,18 @@ def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any
     """Yield a reason for each added token that the package tokenizers could find in other places than we do."""
     normalized, lstrip, rstrip = (settings.get(flag, ()) for flag in FLAGS)
     # The package tokenizers first searches the whole text for tokens that are not normalized, then for the others. With
-    # a normal form, so do we. Without one, we take the token that begins first. In the text "<a><b>", results differ if
-    # "<a>" is normalized and "a><b" is not: it finds "a><b", we find "<a>". If only "<b>" is normalized, both find
-    # "a><b". So only normalized tokens that contain another one, or end with its beginning, matter.
-    others = set(special_tokens).difference(normalized) if normalized and not form else ()
+    # a normal form, lstrip or rstrip, so do we. Otherwise, we take the token that begins first. In "<a><b>", results
+    # differ if "<a>" is normalized and "a><b" is not: it finds "a><b", we find "<a>". If only "<b>" is normalized, both
+    # find "a><b". So only normalized tokens that contain another one, or end with its beginning, matter.
+    in_two_searches = form or lstrip or rstrip
+    others = set(special_tokens).difference(normalized) if normalized and not in_two_searches else ()
     for token in overlapping(normalized, others):
         yield f"the added token {token!r:.99} overlaps another, and only one is normalized"
     for token in normalized:
         if token != normalize_text(form, token):
             yield f"the normalized added token {token!r:.99} is not in {form}"
-    # A token that is whitespace may follow one with rstrip, which has removed this whitespace: then the package
-    # tokenizers drops the token, or panics.
+    # A whitespace token with lstrip may follow a token with rstrip, which has taken this whitespace already: then the
+    # package tokenizers drops the token, or panics.
     for token in lstrip if rstrip else ():
         if token.isspace():
             yield f"the added token {token!r:.99} is whitespace and has lstrip, and another has rstrip"
@@ -162,7 +163,7 @@ def overlapping(tokens: Sequence[str], others: Iterable[str]) -> Iterator[str]:
 
 
 def unsupported_templates(content: dict[str, Any]) -> Iterator[str]:
-    """Yield a reason for each template that doesn't have the text exactly once."""
+    """Yield a reason for each template without text A, or with it twice: tokenizers applies templates in any case."""
     processor = content.get("post_processor") or {}
     for step in processor.get("processors", [processor]):
         template = step.get("single", [{"Sequence": {"id": "A"}}])

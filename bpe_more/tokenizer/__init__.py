@@ -76,7 +76,7 @@ class Tokenizer(Vocabulary):
                     a token by its name in tokenizer.json, so a special token "é" is also the byte E9, and
                     a special token "ferry" is also the token "ferry" that merges make
 
-    Two ids may have the same bytes if the second one is a special token's, or unreachable: in
+    Two ids may have the same bytes if the one later in vocab is a special token's, or unreachable: in
     {5: b"<s>", 9: b"<s>"}, 9 is the special token.
 
     Warns of tokens that encode() can never give, unless the merges are a tuple (as in copies, and in models
@@ -111,7 +111,7 @@ class Tokenizer(Vocabulary):
               engine: bpe.EngineName = "auto", progress: bool = False, column: str | None = "text") -> Tokenizer:
         """Train a tokenizer. The docstring of training.train_bpe explains all arguments, and errors."""
         specials = steps.check_special_tokens(special_tokens)
-        saving.check_special_names(specials)  # save() will be able to write them
+        saving.check_special_names(specials, steps.check_pattern(pattern))  # save() will be able to write them
         vocab, merges = training.train_bpe(
             input_path, vocab_size, specials, texts=texts, pattern=pattern, errors=errors,
             min_word_count=min_word_count, min_frequency=min_frequency, workers=workers, engine=engine,

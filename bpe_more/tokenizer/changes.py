@@ -108,7 +108,7 @@ def learn_more(words: EncodedWords, n_tokens: int, options: choices.Options) -> 
     """Yield up to n_tokens merges with their counts, best first."""
     engine = engine_of_words(options)
     if engine:
-        merges = engine.extend(*words[:5], n_tokens, options.min_frequency)
+        merges = engine.extend(*words[:5], n_tokens, options.min_frequency)  # all fields but n_left_out
     else:
         # learn_merges() takes strings in which chr(i) stands for words.tokens[i]
         in_characters = ("".join(map(chr, word)) for word in words.words())
@@ -210,8 +210,8 @@ def rename_special_tokens(tokenizer: Model, names: Mapping[str, str]) -> Model:
     for name in tokenizer.shared.values():
         require(name not in names, "{!r:.99} can't have another name: it is also a token of text", name)
     for text in steps.check_special_tokens(names.values()):
-        ordinary_or_own = tokenizer.ids.get(text.encode("utf-8"))  # its first id, if a special token has a second one
-        is_free = ordinary_or_own is None or (text in names and ordinary_or_own == special_ids[text])
+        found = tokenizer.ids.get(text.encode("utf-8"))  # the id of an ordinary token, or else of a special token
+        is_free = found is None or (text in names and found == special_ids[text])
         require(is_free or names.get(text) == text, "{!r:.99} is a token already", text)
 
     def renamed(tokens: Iterable[str]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ Merges = Iterable[bpe.Pair] | MergeIds
 
 
 def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
-    """Return {token: id}, as bpe.ids_of() does. The error for a vocab.json in memory names the function for files."""
+    """Return {token: id}, as bpe.ids_of() does. For {name: id}, as vocab.json has it, the error names from_files."""
     try:
         return bpe.ids_of(vocab)
     except ValueError as error:

@@ -183,6 +183,7 @@ def test_a_worker_with_another_version_is_refused(corpus, tmp_path):
 
 def test_a_worker_without_bpe_more_is_refused(corpus, tmp_path):
     shutil.copy(ROOT / "bpe.py", tmp_path)
+    (tmp_path / "bpe_more.py").write_text("raise ModuleNotFoundError('No module named \\'bpe_more\\'')")  # though it may be installed
     with dask_with(tmp_path) as client, pytest.raises(RuntimeError, match=r"No module named 'bpe_more'.*; all workers need the same bpe.py, with bpe_more$"):
         train(client, corpus)
 

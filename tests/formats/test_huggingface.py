@@ -20,7 +20,7 @@ import pytest
 import regex
 
 import bpe
-from bpe_more import choices
+from bpe_more import choices, cluster
 from bpe_more.formats import huggingface, saving
 from bpe_more.formats.transformers import TRANSFORMERS_FILES
 from bpe_more.patterns import steps
@@ -163,7 +163,7 @@ def test_a_merge_of_a_special_token_that_other_programs_could_not_open_is_not_sa
             with pytest.raises(ValueError, match="can't be saved: the merge .* uses a special token"):
                 tokenizer.save(folder)
             with pytest.raises(ValueError, match="can't be saved: the merge .* uses a special token"):
-                saving.printable(tokenizer.vocab, tokenizer.merge_ids, tokenizer.special_ids)
+                saving.printable(tokenizer.vocab, tokenizer.merge_ids, tokenizer.special_ids, tokenizer.pattern)
             assert not folder.exists()
 
 
@@ -597,6 +597,31 @@ def test_a_special_token_may_have_any_name_that_no_other_token_has_in_files(tmp_
                 changed.save(tmp_path)
         with pytest.raises(ValueError, match=f"special token '{name}'"):
             Tokenizer.train("nowhere.txt", 300, [name])  # before any work
+
+
+def test_a_normalized_token_may_overlap_others_where_tokens_strip(tmp_path):
+    """With lstrip or rstrip, text is searched twice, as in tokenizers: first for tokens that aren't normalized."""
+    Tokenizer(*trained(300), [END]).save(tmp_path)
+    tokens = [with_token("<a>", id=300, normalized=True), with_token("a><b", id=301), with_token("<c>", id=302, lstrip=True)]
+    path = changed(tmp_path, lambda content: [change(content) for change in tokens])
+    texts = ["".join(pieces) for n in range(1, 5) for pieces in itertools.product(["<", "a>", "b>", " ", "<c>"], repeat=n)]
+    tokenizer, _, _ = same_everywhere(path, texts, tmp_path / "again")
+    assert tokenizer.encode("<a><b>")[1] == 301
+
+
+@only_python
+@pytest.mark.parametrize("pattern", [r"\S+|\s+", ()])
+def test_with_a_custom_pattern_a_word_may_have_the_name_of_a_special_token(tmp_path, pattern):
+    """In a file, "¡hola!" is the byte A1, with which "á" ends, and "hola!"; and "Ã¡!hola" is "á!hola"."""
+    if pattern:
+        for call in Tokenizer.train, cluster.train:
+            with pytest.raises(ValueError, match="special token '¡hola!' can't be saved: it looks like bytes"):
+                call(*([None] if call is cluster.train else []), "nowhere.txt", 300, ["¡hola!"], pattern=pattern)  # before any work
+    tokenizer = Tokenizer(dict(enumerate(bpe.BYTES)), (), ["Ã¡!hola"], pattern, ignore_merges=True)
+    tokenizer.save(tmp_path)
+    for text, ids in ("á!hola", [*"á!hola".encode()]), ("Ã¡!hola", [256]):
+        theirs = need("tokenizers").Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode(text, add_special_tokens=False)
+        assert tokenizer.encode(text) == Tokenizer.load(tmp_path).encode(text) == theirs.ids == ids
 
 
 def lacking(content, names):

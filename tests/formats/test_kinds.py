@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import textwrap
+import threading
 import time
 import types
 from pathlib import Path
@@ -104,6 +105,16 @@ def test_the_lines_for_an_encoder_of_the_npm_package_tiktoken_read_it(tmp_path):
         with pytest.raises(ValueError, match=f"this is an encoder of the npm package tiktoken; {POINTER} that read it$"):
             read(path)
     assert run_lines(lines_of_page("npm"), path)["vocab"] == vocab
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_that_is_no_model_is_an_error_and_is_not_read_twice(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text('{"model": {"type": "Unigram", "vocab": []}}'), daemon=True)
+    writer.start()
+    with pytest.raises(ValueError, match="pipe: .*Unigram"):
+        Tokenizer.load(tmp_path / "pipe")
+    writer.join()
 
 
 @only_python

@@ -423,7 +423,7 @@ def test_a_warning_names_the_line_of_the_caller(tmp_path):
     old = Tokenizer(vocab, [(b"a", b"b")])
     old.save(tmp_path)
     (tmp_path / "merges.txt").write_text("b a\n", encoding="utf-8")
-    (tmp_path / "vocab.json").write_text(json.dumps({**saving.printable(vocab, MergeIds(), {})[0], "ba": 257}))
+    (tmp_path / "vocab.json").write_text(json.dumps({**saving.printable(vocab, MergeIds(), {}, "gpt2")[0], "ba": 257}))
     files = tmp_path / "vocab.json", tmp_path / "merges.txt"
     calls = [
         lambda: training.train_bpe(**few), lambda: Tokenizer.train(**few), lambda: WithAName.train(**few),

@@ -593,9 +593,11 @@ def compile_pattern(pattern: str) -> Any:
     without digits. Version 1 also lets (?i:ss) match "ß"; (?-f) turns that off.
     """
     expression = PATTERNS.get(pattern, pattern)
+    # regex finds no "A" with (?i:b)|[^a], unless a first branch, which matches nothing, keeps it from optimizing
+    first = "(?!)|" if "(?i" in pattern else ""
     try:
         expression.encode("utf-8")  # a lone surrogate could not be saved
-        compiled = regex.compile("(?-f)" + expression, regex.V1)
+        compiled = regex.compile("(?-f)" + first + expression, regex.V1)
     except (regex.error, ArithmeticError, LookupError, RecursionError, ValueError) as error:  # regex raises them
         reason = getattr(error, "msg", error)
         raise ValueError(f"pattern {pattern!r:.150} is not a valid regular expression: {reason!s:.100}") from None

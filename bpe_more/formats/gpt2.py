@@ -35,9 +35,18 @@ def read_vocab(data: bytes, specials: Sequence[str]) -> tuple[dict[str, int], di
         if name in names:
             names[special] = names.pop(name)
     vocab = dict(zip(names.values(), tokens_at_once(names)))
-    require(len(vocab) == len(names), "two tokens have the same id")
+    if len(vocab) < len(names):
+        refuse_same_ids(names.items())
     vocab |= {names[special]: special.encode("utf-8") for special in specials if special in names}
     return names, vocab
+
+
+def refuse_same_ids(ids: Iterable[tuple[str, int]]) -> None:
+    """Raise ValueError if two names have the same id."""
+    names: dict[int, str] = {}
+    for name, token_id in ids:
+        earlier = names.setdefault(token_id, name)
+        require(earlier is name, "two tokens have the same id {}: {!r:.60} and {!r:.60}", token_id, earlier, name)
 
 
 def entries_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

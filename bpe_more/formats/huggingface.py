@@ -21,7 +21,7 @@ from bpe_more.errors import require
 from bpe_more.formats import gpt2, kinds, saving, supported, tiktoken
 from bpe_more.formats.gpt2 import MergeIds
 from bpe_more.patterns import steps
-from bpe_more.patterns.expressions import differs_in_oniguruma
+from bpe_more.patterns.expressions import METACHARACTERS, differs_in_oniguruma
 from bpe_more.patterns.steps import NORMAL_FORMS, ONLY_MATCHES, Pattern, check_pattern, steps_of
 
 # A file that begins like this is from save(): no other program ends lines like this. Its expressions are for the
@@ -73,6 +73,7 @@ def read_entries(content: dict[str, Any], vocab: Mapping[str, int], pattern: Pat
         added = [*{json.dumps(token, sort_keys=True): token for token in added}.values()]
     specials = tuple(token["content"] for token in added)
     special_ids = saving.ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
+    gpt2.refuse_same_ids(special_ids.items())
     kept = tuple(token["content"] for token in added if not token.get("special"))
     rest = {name: content[name] for name in UNUSED if content.get(name)}
     settings: dict[str, Any] = {"kept": kept, "rest": rest, "ignore_merges": model.get("ignore_merges") is True}
@@ -110,13 +111,14 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
     # find_merges() joins a pair with a space, so it could misread names with spaces, which are among the odd ones
     found: Any = MergeIds() if odd_names else gpt2.find_merges(vocab, merges)
     pairs = [] if found else gpt2.pairs_of(merges)  # nothing is found without C, or if a merge has to be checked
-    numbers: Sequence[int] = ()  # the ids that merges have, which matter only for special tokens and odd names
+    if odd_names:  # merges that use one are never applied
+        pairs = list(filter(set(odd_names).isdisjoint, pairs))
+    numbers: Sequence[int] = ()  # the ids that merges have, which matter only for special tokens
     if found:
         numbers = found.numbers
-    elif special_ids or odd_names:
+    elif special_ids:
         numbers = [vocab.get(name, -1) for left, right in pairs for name in (left, right, left + right)]
-    used = set(numbers) if odd_names else ()
-    settings["unreachable"] = {vocab[name]: name for name in odd_names if vocab[name] not in used}
+    settings["unreachable"] = {vocab[name]: name for name in odd_names}
     settings["shared"] = shared_tokens(vocab, numbers, special_ids, settings["ignore_merges"])
     own_ids = {text: token_id for text, token_id in special_ids.items() if token_id not in settings["shared"]}
     for text in own_ids:
@@ -124,7 +126,8 @@ def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, in
     tokens = gpt2.tokens_at_once(vocab)
     by_id = dict(zip(vocab.values(), tokens))
     by_id |= zip(own_ids.values(), map(str.encode, own_ids))
-    require(len(by_id) == len(vocab) + len(own_ids), "two tokens have the same id")
+    if len(by_id) < len(vocab) + len(own_ids):
+        gpt2.refuse_same_ids([*vocab.items(), *own_ids.items()])
     if not found:
         token_of = dict(zip(vocab, tokens)) | {text: text.encode("utf-8") for text in own_ids}
         found = tuple(gpt2.merges_as_bytes(pairs, token_of))
@@ -210,7 +213,7 @@ def digits_in_bytes(listed: list[Any]) -> tuple[list[Any], str]:
 def spelled_by_save(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a pre-tokenizer as save() writes it: all but ByteLevel is a Split, and its pattern an expression."""
     kind = step.get("type")
-    literal = step.get("pattern", {}).get("String")
+    literal, expression = map(step.get("pattern", {}).get, ("String", "Regex"))
     if kind == "ByteLevel" and step.get("use_regex", True):  # the default: it splits text, too
         yield saving.split_step("gpt2")
         yield {**step, "use_regex": False}
@@ -220,5 +223,7 @@ def spelled_by_save(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield saving.split_step(r"[\p{P}$+<=>^`|~]" + "+" * (step.get("behavior") == "Contiguous"))
     elif literal:  # tokenizers also escapes it; in a group, since "gpt2" alone would be the name of a pattern
         yield {**step, "pattern": {"Regex": f"(?:{regex.escape(literal)})"}}
+    elif expression and METACHARACTERS.isdisjoint(expression):  # for the same reason
+        yield {**step, "pattern": {"Regex": f"(?:{expression})"}}
     else:
         yield step

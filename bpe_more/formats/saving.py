@@ -8,6 +8,7 @@ Uses: errors, gpt2, supported, transformers, outputs, patterns.steps.
 from __future__ import annotations
 
 import codecs
+import collections
 import itertools
 import os
 import re
@@ -76,7 +77,8 @@ def printable(vocab: Mapping[int, bytes], merges: MergeIds, special_ids: Mapping
     ids = dict(zip(names.values(), names))
     if len(ids) < len(names):
         check_special_names(special_ids, pattern)
-        raise ValueError("can't be saved: a special token is also another token in printable characters")
+        [(same, _)] = collections.Counter(names.values()).most_common(1)
+        raise ValueError(f"can't be saved: special token {same!r:.99} is also another token in printable characters")
     lefts, rights, _ = merges.columns()
     # names are in the order of ids: without gaps, a list has faster lookups
     name_of: Any = [*names.values()] if max(names, default=-1) + 1 == len(names) else names

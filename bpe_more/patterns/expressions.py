@@ -18,6 +18,8 @@ import regex
 import bpe
 from bpe_more.errors import require
 
+METACHARACTERS = frozenset(r"\.^$*+?{}[]()|")  # an expression has at least one of these; else it is a name
+
 
 @functools.lru_cache(maxsize=256)
 def compile_pattern(pattern: str) -> Any:
@@ -29,18 +31,18 @@ def compile_pattern(pattern: str) -> Any:
     """
     expression = bpe.PATTERNS.get(pattern, pattern)
     check_size(expression)
-    is_expression = any(character in pattern for character in r"\.^$*+?{}[]()|")
-    names = ", ".join(bpe.PATTERNS)
-    require(pattern in bpe.PATTERNS or is_expression, "unknown pattern {!r:.150}; the names are {}", pattern, names)
+    is_known = pattern in bpe.PATTERNS or not METACHARACTERS.isdisjoint(pattern)
+    require(is_known, "unknown pattern {!r:.150}; the names are {}", pattern, ", ".join(bpe.PATTERNS))
     expression.encode("utf-8")  # raises UnicodeEncodeError, a ValueError, for a lone surrogate
     bad_expression = regex.error, ArithmeticError, LookupError, ValueError  # all come from compile()
+    first = "(?!)|" if "(?i" in pattern else ""  # as in bpe.compile_pattern()
     try:
         try:
-            compiled = regex.compile("(?-f)" + expression, regex.V1)
+            compiled = regex.compile("(?-f)" + first + expression, regex.V1)
         except bad_expression:
             if re.search("&&|--|~~", expression):
                 raise
-            compiled = regex.compile(expression, regex.V0)
+            compiled = regex.compile(first + expression, regex.V0)
     except bad_expression as error:
         text = getattr(error, "msg", error)  # without the place, which (?-f) has changed
         raise ValueError(f"pattern {pattern!r:.150} is not a valid regular expression: {text!s:.100}") from None
@@ -112,7 +114,7 @@ ALIKE = (
     r"(?P<one>\\[nrtfav]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\[^\w\s]|\\ )(?P<class>\\[dDsS]|\\[pP]\{\^?(?&name)\})"
     r"(?P<in_set>(?&one)|[^]\\[&|~-]|&(?!&)|\|(?!\|)|~(?!~))"
     r"(?P<operand>(?:(?&in_set)-(?&in_set)(?!-)|(?&in_set)|(?&class)|(?&set))++)"
-    r"(?P<set>\[(?!:)\^?-?(?&operand)(?:-|(?:&&(?&operand))*+)\]))"
+    r"(?P<set>\[(?!:)\^?+-?(?&operand)(?:-|(?:&&(?&operand))*+)\]))"
     r"(?:\\s\+\+\$(?=\||$)|(?&one)|(?&class)|(?&set)|[^]\\[(){}|*+?.^$]|[.|)]"
     r"|\(\?i:(?:['’|a-hj-zA-HJ-Z]|\[[a-hj-zA-HJ-Z]+\])*+\)|\((?![?*])|\(\?(?::|>|<?[=!])"
     r"|[*+?][?+]?|\{[0-9]+\}(?![?+])|\{[0-9]+,[0-9]*\}(?!\+))*+"

@@ -270,16 +270,19 @@ LOADED = {  # what other tools write that Tokenizer does as well
     "an empty token": lambda content: content["model"].update(vocab={"": 600, **content["model"]["vocab"]}),
     **{f"a Split on the text {text!r}": with_change("pre_tokenizer", "pretokenizers", 0, "pattern", {"String": text})
        for text in (" ", "the", ". ", "^a|b$", "\\s", "th(e)", "[a-z]", "e-&~# \t\n", "é")},
+    **{f"a Split on the expression {text!r}": with_change("pre_tokenizer", "pretokenizers", 0, "pattern", {"Regex": text})
+       for text in (" ", "\n", "e", "é", "the", "gpt2", "NFC")},
     "another custom pattern": with_change("pre_tokenizer", "pretokenizers", 0, "pattern", "Regex", r"\d+|[a-z]+|[A-Z]"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("ignoring_merges", [False, True])
 def test_a_name_with_other_characters_than_those_of_bytes_is_never_found(tmp_path, engine, ignoring_merges):
-    changed(tmp_path, with_change("model", "vocab", "中", 300), 300)
+    changed(tmp_path, lambda content: content["model"]["vocab"].update({"中": 300, "a中": 301}), 300)
+    changed(tmp_path, lambda content: content["model"]["merges"].append(["a", "中"]))  # is never applied
     path = changed(tmp_path, with_change("model", "ignore_merges", ignoring_merges))
-    expected = need("tokenizers").Tokenizer.from_file(str(path)).encode("中 the 中").ids
-    assert 300 not in expected and Tokenizer.load(tmp_path).encode("中 the 中") == expected
+    expected = need("tokenizers").Tokenizer.from_file(str(path)).encode("中 the a中 中").ids
+    assert max(expected) < 300 and Tokenizer.load(tmp_path).encode("中 the a中 中") == expected
 
 
 @only_python
@@ -876,6 +879,9 @@ REFUSED = [  # [^;]*$: no other reason is given
        f"'{names[0]}' overlaps another") for names in (["zqzqzx!", "zqzx"], ["zqz!", "zqzx", "qz"])],  # found from a shorter prefix
     (with_token("é"), r"added_tokens\.1\.id = 600 \(tokenizers gives 'é' the id 233\) is not"),  # the name of the byte E9
     (with_token(END, id=256, special=False), "duplicate.*endoftext"),
+    (with_change("model", "vocab", "a", 98), r"two tokens have the same id 98: '.' and '.'"),
+    (lambda content: [content["model"]["vocab"].update({"<x>": 256}), with_token("<x>", id=256)(content)],
+     rf"two tokens have the same id 256: '{END}' and '<x>'".replace("|", r"\|")),
     (with_change("added_tokens", 0, "id", 300), r"added_tokens\.0\.id = 300"),
     (lambda content: [with_token("<x>", id=number)(content) for number in (600, 601)], "<x>"),
     (with_token("<x>", id=601), r"added_tokens\.1\.id = 601 \(tokenizers gives '<x>' the id 600\) is not supported"),

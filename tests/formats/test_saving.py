@@ -174,7 +174,7 @@ def test_special_tokens_that_are_no_bytes_of_utf8_can_be_saved(words_txt):
 @only_python
 def test_a_special_token_that_is_spelled_like_another_token_is_not_saved(words_txt):
     vocab = {**dict(enumerate(bpe.BYTES)), 256: b"<d\xe9but>"}  # bytes that no text has, so they were never learned
-    with pytest.raises(ValueError, match="a special token is also another token in printable characters"):
+    with pytest.raises(ValueError, match="special token '<début>' is also another token in printable characters"):
         Tokenizer(vocab, [], ["<début>"]).save("model")
 
 

@@ -62,7 +62,7 @@ SPELLINGS = [
     (r"[\p{L}&&[^\p{Han}]]", "= ="), (r"[a-z&&[^b]x]", "= ="), (r"[a[bx]]", "= ="), (r"[^a[bx]]", "= ="), (r"[^a&&b]", "= ="),
     (r"[a&&&b]", "= ="), (r"[[a-x]&&[^b]]", "= ="), (r" ?[^(\s|[.,!?…。，、।۔،])]+", "= ="), (r"[a|b]", "= ="), (r"[a~b]", "= ="),
     (r"[a-z--b]", "! ="), (r"[a-z--[b]]", "! ="), (r"[a-z~~b-d]", "! ="), (r"[\w--\d]", "- ="), (r"[\p{L}--\p{Han}]", "- ="),
-    (r"[--a]", "= !"), (r"[[a]-[b]]", "! !"), (r"[&&a]", "! !"), (r"[[a]", "- -"), (r"[]a]", "= ="), (r"[^]a]", "= ="), (r"[a^]", "= ="),
+    (r"[--a]", "= !"), (r"[[a]-[b]]", "! !"), (r"[&&a]", "! !"), (r"[^&&a]", "! !"), (r"[[a]", "- -"), (r"[]a]", "= ="), (r"[^]a]", "= ="), (r"[a^]", "= ="),
     (r"[[:alpha:]]", "= !"), (r"[[:digit:]]", "! ="), (r"[[:word:]]", "! !"),
     (r"\p{L}", "= ="), (r"\p{^L}", "= ="), (r"\pL", "! ="), (r"\PL", "! ="), (r"\p{Han}", "= ="), (r"\p{Word}", "! ="), (r"\p{Script=Han}", "- ="),
     (r"\d", "= ="), (r"\s", "= ="), (r"\S", "= ="), (r"\w", "! ="), (r"\W", "! ="), (r"\h", "! !"), (r"\N", "! !"), (r"\X", "= -"), (r"\R", "= ="),
@@ -119,6 +119,17 @@ def test_the_default_version_of_regex_changes_nothing(pattern, monkeypatch):
     assert words_in(text, [" ["], pattern) == expected
     assert slicing.last_cut(text.encode(), pattern, (" [",)) or pattern == "[[a]|."
     steps.compile_pattern.cache_clear()
+
+
+@pytest.mark.parametrize(("pattern", "text", "words"), [
+    ("(?i:b)|[^a]", "AaBb", ["A", "a", "B", "b"]), (r"(?i:'s)|[^aeiou]", "EEe", ["E", "E", "e"]),
+    (r"(?i:[sdmt])|\P{Lu}", "eeE", ["e", "e", "E"]), ("[[a]|(?i:b)|[^a]", "AaB", ["A", "a", "B"]),
+])  # fmt: skip
+def test_a_set_beside_a_group_that_ignores_case_does_not_ignore_it(pattern, text, words):
+    """regex 2026.11.19 alone finds no "A" with (?i:b)|[^a]; tokenizers, tiktoken and the C engine do."""
+    assert words_in(text, pattern=pattern) == Counter(words)
+    for find_words in (steps.find_words, bpe.find_words)[: 1 if pattern[:2] == "[[" else 2]:  # bpe.py reads no "[[a]"
+        assert find_words(text, pattern) == words
 
 
 @pytest.mark.parametrize("pattern", [

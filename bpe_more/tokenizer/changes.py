@@ -162,8 +162,9 @@ def extend(tokenizer: Model, input_path: bpe.Paths = None, n_tokens: int | None 
         require(input_path is None and texts is None, "pass either text or words=..., and not both")
         table = counting.new_table(options)
         table.add(training.checked_counts(words, ()))  # no special tokens: words may contain them
-    learned = list(learn_more(encode_words(tokenizer, table, options), operator.index(n), options))
-    if len(learned) < n < sys.maxsize:
+    most = min(operator.index(n), sys.maxsize)  # islice takes no more
+    learned = list(learn_more(encode_words(tokenizer, table, options), most, options))
+    if n_tokens is not None and len(learned) < n:
         text = f"{len(learned):,} new tokens, not {n:,}: no other pair that makes a new token has a count of"
         warn(f"{text} {min_frequency} or more")
     return with_merges(tokenizer, learned)

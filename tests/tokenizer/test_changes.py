@@ -119,6 +119,16 @@ def test_options_are_those_of_training(tmp_path):
         old.extend(texts=[], n_tokens=1)
 
 
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64, 2**80])
+def test_numbers_of_any_size_are_limits_of_an_extension(number):
+    """By hand: ab occurs three times, then xab is left."""
+    old, words = Tokenizer(dict(enumerate(bpe.BYTES)), []), {b"ab": 2, b"xab": 1}
+    with pytest.warns(UserWarning, match=f"2 new tokens, not {number:,}: "):
+        assert merged(old.extend(words=words, n_tokens=number)) == [b"ab", b"xab"]
+    for options in ({"min_frequency": number}, {"min_word_count": number}):
+        assert merged(old.extend(words=words, **options)) == []
+
+
 def test_wanted_words_become_one_token_each():
     old = trained(400)
     wanted = [" Ferry", " harbour-master", "字", " timetable", "\U0001f468\u200d"]

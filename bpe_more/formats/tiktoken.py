@@ -134,7 +134,8 @@ def read_tekken(content: Mapping[str, Any]) -> tuple[Any, ...]:
     # else one number in a small file could fill the memory with names
     require(n <= len(ranks), "config.default_num_special_tokens = {:,} is more than there are tokens", n)
     require(n <= size, "config.default_vocab_size = {:,} is too small for {:,} special tokens", size, n)
-    unclear = differs_in_oniguruma(expression)
+    word_border = re.search(r"\\[<>]", expression)  # in Rust, whose expressions these are; "<" elsewhere
+    unclear = differs_in_oniguruma(expression) or (word_border and word_border[0])
     require(not unclear, "programs may read {!r} in config.pattern differently", unclear)
     names = {number: f"<SPECIAL_{number}>" for number in range(n)}
     given = content.get("special_tokens") or []

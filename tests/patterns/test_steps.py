@@ -106,7 +106,8 @@ def test_spellings_that_other_programs_read_in_the_same_way_or_not():
         except ValueError:
             answers.append("-")
         seen.append((pattern, " ".join(answers)))
-        assert answers[0] == "=" or expressions.differs_in_oniguruma(pattern), pattern
+        # a tekken.json, whose expression is for Rust, may not have \<
+        assert answers == ["=", "="] or expressions.differs_in_oniguruma(pattern) or (answers[0] == "=" and pattern == r"\<a"), pattern
     assert seen == SPELLINGS
 
 

@@ -64,6 +64,7 @@ def test_a_tekken_json_has_the_ids_of_mistral_common(tmp_path, named):
 
 @pytest.mark.parametrize("change, text", [
     (lambda content: content["config"].update(pattern=r"\pL+|."), r"programs may read .*pL.* in config.pattern differently"),
+    (lambda content: content["config"].update(pattern=r"\<a|."), r"programs may read .*\\<.* in config.pattern differently"),
     (lambda content: content["config"].update(default_num_special_tokens=10**9), "1,000,000,000 is more than there are tokens"),
     (lambda content: content["config"].update(default_vocab_size=29), "default_vocab_size = 29 is too small for 30 special tokens"),
     (lambda content: content["special_tokens"][2].update(rank=77), "two special tokens have the same text, or ids beyond 30"),

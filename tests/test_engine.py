@@ -115,7 +115,8 @@ def test_expressions_of_other_models_have_the_words_of_their_own_steps(number):
     (r"(a)\1", r"\("), (r"(?>a|ab)", r"\(\?>"), (r"(?i)a", r"\(\?"), (r"[[a]", r"\[ in a set"), (r"a{٢}|.", r"\{"),
     (r"(?=ab).", r"more than one character"), (r"(?!a|b).", r"more than one character"), (r"\X", r"\\X"), (r"a{2,}+ab", "possessive"),
     (r"a*", "match nothing"), (r"(?:a?)+b", "can match nothing"), (r"\w{1,501}", "more than 500 characters"),
-    *[(quadratic, "the same text again") for quadratic in (r"a*b|a", r"\w|\s+$|\s", "!+ 1")], (r"(?!\s)\s", "no way to match"),
+    *[(quadratic, "the same text again") for quadratic in (r"a*b|a", r"\w|\s+$|\s", "!+ 1", r"(?:a+b)?a", r"\s*\n\n|\s")],
+    (r"(?!\s)\s", "no way to match"),
     (r"(?:a|b)*a(?:a|b){9}", "the same text again|more than 500 states"),
 ])  # fmt: skip
 def test_what_c_does_not_scan_is_named(pattern, why):
@@ -290,6 +291,9 @@ def test_the_merge_loop_alone_learns_what_python_learns():
     assert list(alone.learn({}, 300, 1)) == []
     with pytest.raises(OverflowError, match=r"2\*\*64 occurrences of a word or more: \(b'b', 18446744073709551616\)"):
         list(alone.learn({b"a": 1, b"b": 2**64}, 300, 1))
+    assert list(alone.learn({b"ab": 2**62 - 1, b"c": 1}, 300, 1)) == [(b"a", b"b", 2**62 - 1, 2**62 - 1)]  # 2**63 - 1 bytes
+    with pytest.raises(OverflowError, match=r"^2\*\*63 bytes of words or more"):
+        list(alone.learn({b"ab": 2**62 - 1, b"c": 2}, 300, 1))
 
 
 @pytest.fixture(scope="module")

@@ -110,6 +110,7 @@ def test_a_second_start_counts_only_what_is_missing_and_refuses_other_counts(cor
     assert changed == ["000002.counts"]
     # a threshold is no part of counts
     assert train(paths, special_tokens=[END], min_word_count=3).merges == one_machine(corpus, "txt", 3).merges
+    assert not train(paths, special_tokens=[END], min_word_count=2**64).merges
     for other, options in [
         ("special_tokens", {}),
         ("pattern", {"special_tokens": [END], "pattern": "o200k"}),

@@ -125,17 +125,23 @@ def test_words_with_a_pattern_cost_what_random_words_cost(kind):
     assert least_seconds(table, words) < 4 * least_seconds(table, others)
 
 
+def encoder_of(n_ids, rows):
+    """A function that makes an encoder of the bytes and of tokens "ab", for merges as ids, and frees it."""
+    rules = ENGINE.create("rules", b"", [], 0, ENGINE.ffi.NULL, build_ffi.new_seed())
+    vocabulary = list(range(n_ids)), n_ids, b"ab" * (n_ids - 256), [2] * (n_ids - 256), 0
+    return lambda: ENGINE.create("encoder", *vocabulary, rows, len(rows) // 3, rules, [], build_ffi.new_seed()) and None
+
+
 def seconds_to_index(merges):
     """The time that an encoder takes to make its table of pairs."""
-    new, lib, rows = ENGINE.ffi.new("bpe_encoder **"), ENGINE.lib, [n for pair in merges for n in (*pair, 256)]
-    rules = ENGINE.create("rules", b"", [], 0, ENGINE.ffi.NULL, build_ffi.new_seed())
-    vocabulary = list(range(60_000)), 60_000, b"ab" * 59_744, [2] * 59_744, 0
+    return least_seconds(encoder_of(60_000, [n for pair in merges for n in (*pair, 256)]))
 
-    def index():
-        ENGINE.check(lib.bpe_encoder_new(*vocabulary, rows, len(merges), rules, [], build_ffi.new_seed(), new))
-        lib.bpe_encoder_free(new[0])
 
-    return least_seconds(index)
+def test_c_holds_two_to_the_21_less_two_bytes_and_tokens_and_no_more():
+    """Python encodes with larger vocabularies (test_the_summary_names_the_engine_that_encoded)."""
+    encoder_of(2**21 - 2, [])()
+    with pytest.raises(OverflowError, match=r"^2\*\*21 - 1 tokens or more"):
+        encoder_of(2**21 - 1, [])()
 
 
 def test_chosen_merges_cost_what_random_merges_cost():
@@ -218,6 +224,14 @@ def test_after_text_beyond_the_limit_or_not_in_utf8_a_table_is_used_up(count, te
             use()
 
 
+def test_a_table_that_was_learned_from_is_used_up():
+    words = table({b"abab": 3})
+    assert learn(words, 9) == [(b"a", b"b", 6, 6), (b"ab", b"ab", 3, 3)]
+    for use in (words.copy, lambda: learn(words, 9), lambda: words.add([(b"ab", 1)]), lambda: words.scan_all([b"ab"])):
+        with pytest.raises(ValueError, match="used up"):
+            use()
+
+
 # --- the learner -----------------------------------------------------------------------------------------------------
 
 
@@ -270,3 +284,4 @@ def test_a_learner_returns_often_enough_to_be_interrupted():
         status = lib.bpe_learner_run(learner, batch, 10_000, made)
         times.append(time.process_time() - start)
     assert len(times) > 5 and max(times) < 0.4 * sum(times) + 0.05, times
+    assert lib.bpe_learner_run(learner, batch, 10_000, made) == lib.BPE_DONE and made[0] == 0  # again, after the end

@@ -12,6 +12,7 @@ import pytest
 import regex
 
 import bpe
+import bpe_more
 from bpe_more import training
 from bpe_more.patterns.steps import TIKTOKEN_CL100K
 from bpe_more.tokenizer import Tokenizer
@@ -69,6 +70,20 @@ def test_a_folder_has_everything_about_a_model_and_nothing_of_an_earlier_one(mai
         assert model["vocab"] == json.loads(Path("model/vocab.json").read_bytes())
         lines = Path("model/merges.txt").read_bytes().decode().split("\n")
         assert [" ".join(merge) for merge in model["merges"]] == lines[1:-1]
+
+
+@only_python
+@pytest.mark.parametrize("module", [bpe, bpe_more])
+def test_tokenizer_json_alone_is_the_model(tmp_path, module):
+    """bpe_more also writes files for transformers, and takes a folder's roles and template from them when it saves again."""
+    tokenizer = module.Tokenizer(*trained(300), [END])
+    bpe_more.Tokenizer(*trained(300), [END]).save(tmp_path, eos_token=END, chat_template="a")
+    for name in set(os.listdir(tmp_path)) - {"tokenizer.json"}:
+        (tmp_path / name).write_bytes(b"\xff{")
+    for place in (tmp_path, tmp_path / "tokenizer.json"):
+        assert contents(module.Tokenizer.load(place)) == contents(tokenizer)
+    tokenizer.save(tmp_path)
+    assert json.loads((tmp_path / "vocab.json").read_bytes())["h"] == ord("h")
 
 
 @only_python

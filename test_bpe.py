@@ -519,6 +519,7 @@ def test_ids_are_bytes_then_special_tokens_then_merges(train):
     assert merges == pairs("a a, b b")
     tokens = [bytes([byte]) for byte in range(256)] + [b"<one>", b"<two>", b"aa", b"bb"]
     assert list(vocab.items()) == list(enumerate(tokens))
+    assert train("aa aa bb", 258, ["<one>", "<two>"]) == (dict(enumerate(tokens[:258])), [])
 
 
 @pytest.mark.parametrize("data, options", [

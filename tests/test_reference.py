@@ -398,6 +398,17 @@ def test_progress_is_shown_on_a_terminal_and_not_in_a_file(tmp_path):
     assert status == 0 and regex.search(r"\rbytes counted: [\d,]+ of [\d,]+\r", shown)
 
 
+def test_the_progress_counts_each_item_and_its_line_is_cleared(monkeypatch, capsys):
+    clock = itertools.count(1)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert list(bpe.with_progress("ab", "letters", 0)) == ["a", "b"]
+    slices = [bpe.Slice("a.txt", 0, 1000), bpe.Slice("a.txt", 1000, 1500), bpe.Slice("", 0, 2, (b"abc", b"d"))]
+    assert list(bpe.with_progress(slices, "bytes", 1504)) == slices
+    expected = "letters: 1\rletters: 2\r\x1b[K\rbytes: 1,000 of 1,504\rbytes: 1,500 of 1,504\rbytes: 1,504 of 1,504\r\x1b[K"
+    assert capsys.readouterr().err == f"\r{expected}"
+
+
 @pytest.mark.parametrize("arguments", [
     "--show low --pattern cl100k", "--show low --special-token <a>", "--show low --workers 0", "--show low --encode ids.npy",
     "words.txt --encode ids.npy --pattern cl100k", "words.txt --encode ids.npy --no-special-tokens",

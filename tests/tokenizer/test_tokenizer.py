@@ -793,10 +793,13 @@ def test_a_signal_handler_that_encodes_does_not_change_the_call_that_it_interrup
     """A handler, or __del__, can run between any two instructions."""
     tokenizer, text = Tokenizer(*trained(2000), [END]), f"The ferry was late again.{END}"
     expected, interruptions = tokenizer.encode(text), []
-    for encode in (tokenizer.encode, lambda text: list(tokenizer.encode_iterable([text]))):
-        with traced(lambda event: interruptions.append(tokenizer.encode("12345 " * 5))):
-            ids = encode(text)
-        assert ids == expected and len(interruptions) > 3
+    as_array = lambda text: tokenizer.encode_arrays([text], workers=1)[0].tolist()  # noqa: E731
+    for encode in (tokenizer.encode, as_array, lambda text: list(tokenizer.encode_iterable([text]))):
+        for other in (tokenizer.encode, as_array):
+            with traced(lambda event: interruptions.append(other("12345 " * 5))):  # noqa: B023 (called at once)
+                ids = encode(text)
+            assert ids == expected and len(interruptions) > 3
+            interruptions.clear()
 
 
 @only_c

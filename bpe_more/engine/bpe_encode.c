@@ -14,7 +14,7 @@
  *     after bpe_encode:                   ids    low, _lower, newest      ends  2 2 3
  *
  * Encoding merges the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. A distinct word is
- * merged once, and then cached. With ignore_merges, a word that is a token stays whole (find_whole). Long words beyond
+ * merged once, and then cached. With ignore_merges, a word that is a token stays whole (encode_other). Long words beyond
  * ASCII are merged in pieces, which come back more often. Most of the time for a new word goes into looking up ranks, so
  * their table is compact, and the bytes of a character become its token at once if that is safe (see index_merges).
  *
@@ -187,7 +187,6 @@ struct bpe_encoder {
     const bpe_rules *rules;
     word_table whole_words;   /* words that stay whole, with the id as the count */
     uint64_t seed[2];             /* of pairs, of this table and each cache: a word's key is made once for all of them */
-    int lacks_bytes;              /* some byte has no token */
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
     uint8_t neighbors[1 << 17];   /* a bit for each hash of two neighbors in a token; see are_neighbors */
@@ -281,6 +280,9 @@ static inline size_t unit_at(const bpe_encoder *e, const uint8_t *p, const uint8
     return 1;
 }
 
+/* Whether a unit has a token; if not, it may be left out, and the units around it are side by side. */
+static inline int has_token(const bpe_encoder *e, uint32_t unit) { return e->outside[unit] != UINT32_MAX; }
+
 static inline size_t neighbor_bit(const bpe_encoder *e, uint32_t a, uint32_t b)
 {
     return (size_t)(fold(pair_bits(a, b) ^ e->seed[1], e->seed[0]) >> 44);
@@ -344,8 +346,6 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
     assert(n_ids >= 256);
     for (size_t i = 0; i < 3 * n_merges; i++)
         assert(merges[i] < n_ids && (merges[i] > 255 || ids[merges[i]] != UINT32_MAX));
-    for (size_t i = 0; i < 256; i++)
-        e->lacks_bytes |= ids[i] == UINT32_MAX;
     for (size_t i = 0; i < n_merges; i++)
         in_order &= merges[3 * i + 2] == 256 + i;
     e->rules = rules;
@@ -528,14 +528,6 @@ static void keep_ids(word_table *w, const pending *p, const uint32_t *ids, size_
     memcpy((uint32_t *)ids_in(s) + IDS_IN_SLOT, &n_in_slot, sizeof n_in_slot);
 }
 
-/* Find a word that stays whole; NULL if merges make its tokens. No piece of a word is found: its key has another bit. */
-static const slot *find_whole(const bpe_cache *c, const pending *p)
-{
-    const word_table *const whole = &c->encoder->whole_words;
-    const slot *const s = whole->table.used ? find_word(whole, p->key, p->word) : NULL;
-    return s && s->key[1] ? s : NULL;
-}
-
 /* Encode a word whose ids are not in its home slot, or do what a mark says. */
 static NOINLINE int encode_other(bpe_cache *c, const pending *p)
 {
@@ -552,12 +544,12 @@ static NOINLINE int encode_other(bpe_cache *c, const pending *p)
     s = find_word(&c->words, p->key, p->word);
     n = n_ids_in(s) & ~IN_ARENA;
     if (!s->key[1]) {
-        const slot *token = find_whole(c, p);
+        const slot *const whole = find_word(&c->encoder->whole_words, p->key, p->word); /* no piece: see prepare */
         const uint64_t left_out = c->left_out ? *c->left_out : 0;
         int status = BPE_OK;
         n = 1;
-        if (token)
-            *c->out = (uint32_t)token->count;
+        if (whole->key[1])
+            *c->out = (uint32_t)whole->count;
         else
             status = merge_word(c->encoder, p->word, length, c->out, &n, c->left_out);
         if (status == BPE_NO_TOKEN)
@@ -595,51 +587,32 @@ static int encode_batch(void *state, const pending *words, size_t n)
     return BPE_OK;
 }
 
-/* Whether one of two units has no token: without it, the units around it would be side by side. */
-static inline int may_be_left_out(const bpe_encoder *e, uint32_t a, uint32_t b)
-{
-    return e->outside[a] == UINT32_MAX || e->outside[b] == UINT32_MAX;
-}
-
-/* Add a long word to a batch in pieces, which come back more often than it does. A piece has other keys than words. */
+/* Add a long word to a batch in pieces, which come back more often than it does, unless it stays whole. A piece has other
+   keys than words. */
 static int add_pieces(batch *b, const uint8_t *word, size_t length)
 {
     const bpe_encoder *const e = ((bpe_cache *)b->state)->encoder;
-    const uint8_t *const end = word + length, *cuts[BATCH + 1];
+    const uint8_t *const end = word + length, *at, *cuts[BATCH + 1];
     uint32_t unit, before;
-    if (e->whole_words.table.used) { /* a word that stays whole is not cut */
-        pending whole;
-        prepare(&whole, b->table, word, word, length);
-        if (find_word(&e->whole_words, whole.key, word)->key[1]) {
-            if (b->n >= BATCH)
-                TRY(end_batch(b));
-            b->words[b->n++] = whole;
-            return BPE_OK;
-        }
-    }
-    for (const uint8_t *at = word + unit_at(e, word, end, &unit); word < end;) {
+    const int is_whole = e->whole_words.table.used && find_id(&e->whole_words, word, length, &unit);
+    for (at = is_whole ? end : word + unit_at(e, word, end, &unit); word < end;) {
         size_t n = 0;
         while (at < end && n < BATCH) { /* without a branch for each cut, which is hard to predict */
             before = unit;
             cuts[n] = at;
             at += unit_at(e, at, end, &unit);
-            n += !are_neighbors(e, before, unit) && !(e->lacks_bytes && may_be_left_out(e, before, unit));
+            n += !are_neighbors(e, before, unit) && has_token(e, before) && has_token(e, unit);
         }
         if (at == end)
             cuts[n++] = end;
         for (size_t i = 0; i < n; word = cuts[i++]) {
+            uint8_t copy[INLINE_MAX + 1] = {0};
+            const size_t size = (size_t)(cuts[i] - word);
+            const int is_readable = size > INLINE_MAX || b->limit - word > INLINE_MAX;
             if (b->n >= BATCH)
                 TRY(end_batch(b));
-            pending *p = b->words + b->n++;
-            const size_t size = (size_t)(cuts[i] - word);
-            p->word = word;
-            if (size > INLINE_MAX || b->limit - word <= INLINE_MAX)
-                make_key(b->table, word, size, p->key);
-            else
-                short_key(word, size, p->key);
-            p->key[1] ^= little((uint64_t)PIECE << 56);
-            p->home = home_of(b->table, p->key[0], p->key[1]);
-            PREFETCH(b->table->slots + p->home);
+            prepare(b->words + b->n++, b->table, word, is_readable ? word : memcpy(copy, word, size), size,
+                    is_whole ? 0 : PIECE);
         }
     }
     return BPE_OK;

@@ -9,7 +9,7 @@
  *
  * THE TABLE  Words, special tokens and cached words are keys of 16 bytes in a slot of 32:
  *     key    n e w e s t . . | . . . . . . . 6     a word of up to 15 bytes, then zeros; the last byte is its length
- *     key    hash, 8 bytes   | length, 7 b.  255   a longer word, whose bytes are in the arena
+ *     key    hash, 8 bytes   | length, 7 b.  128   a longer word, whose bytes are in the arena
  *     value  offset in the arena, if the word is there | count
  *     value  new | est | . . . . | n = 2           the ids of a cached word, if it is short and they fit
  *
@@ -33,8 +33,8 @@ enum bpe_text_status { /* in addition to enum bpe_status */
 
 /* ---- end of the interface ---------------------------------------------------------------------------------------- */
 
-enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* the longest word that is a key, in bytes; the last byte of other keys */
-enum { PIECE = 64 };                       /* a bit of that byte, changed for the pieces of a word */
+enum { INLINE_MAX = 15, LONG_WORD = 128 }; /* the longest word that is a key, in bytes; the last byte of other keys */
+enum { PIECE = 64 };                       /* a bit of that byte, for the pieces of a word */
 enum { BYTES_PER_WORD = 20 };              /* of text: a table gets room for as many words before text is scanned, */
 enum { FITTED_WORDS = 3 << 17 };           /* but for no more than these: 2^19 slots */
 enum { WINDOW = 64 };                      /* bytes of text that the scanner reads at once */
@@ -222,13 +222,16 @@ static int end_batch(batch *b)
     return b->sink(b->state, b->words, n);
 }
 
-/* Make the key of a word, and prefetch its slot. `readable` has the bytes of the word and can be read for 16 bytes. */
-ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, const uint8_t *readable, size_t length)
+/* Make the key of a word, with `piece` in its last byte, and prefetch its slot. `readable` has the bytes of the word and can
+   be read for 16 bytes. */
+ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, const uint8_t *readable, size_t length,
+                           unsigned piece)
 {
     if (LIKELY(length <= INLINE_MAX))
         short_key(readable, length, p->key);
     else
         long_key(t, word, length, p->key);
+    p->key[1] |= little((uint64_t)piece << 56);
     p->word = word;
     p->home = home_of(t, p->key[0], p->key[1]);
     PREFETCH(t->slots + p->home);

@@ -609,8 +609,7 @@ ALWAYS_INLINE int add_word(batch *b, pending **next, table *t, const uint8_t *wo
     int status;
     /* long words that end in ASCII recur as a whole, so they are not cut in pieces */
     if (LIKELY(length <= INLINE_MAX) || !b->add_long || word[length - 1] < 0x80) {
-        prepare(*next, t, word, readable, length);
-        ++*next;
+        prepare((*next)++, t, word, readable, length, 0);
         return BPE_OK;
     }
     b->n = (size_t)(*next - b->words);

@@ -2,8 +2,8 @@
  * bpe_encode.c: encoding text, with the ids of bpe.py (Part VI), as fast as the machine allows.
  *
  * It uses bpe_shared.c (keys, batches, and scan_texts, which gives it the words of text) and the table of bpe_fast.c.
- * How words are found, it doesn't know: of bpe_words.c, it only has the rules, which it hands on. Read the interface
- * first, then the rest in order:
+ * How words are found, it doesn't know: it hands the rules on to bpe_words.c. Read the interface first, then the rest in
+ * order:
  *
  *     bpe_encoder_new(ids, n_ids, tokens, lengths, 0, merges, n_merges, rules, special_ids, seed, &encoder);
  *     bpe_cache_new(encoder, &cache);                            one per thread
@@ -356,7 +356,7 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
     e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs);
     e->made = in_order ? NULL : allocate(n_merges, sizeof *e->made);
     e->outside = copy_of(ids, n_ids);
-    e->special_ids = copy_of(special_ids, n_specials(rules));
+    e->special_ids = copy_of(special_ids, rules->specials.table.used);
     facts = allocate(n_ids, sizeof *facts);
     int complete = e->pairs && (e->made || in_order) && e->outside && e->special_ids && facts;
     if (complete)
@@ -622,9 +622,10 @@ int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uin
                uint64_t *left_out)
 {
     const size_t length = n ? (size_t)ends[n - 1] : 0;
+    const bpe_rules *const rules = c->encoder->rules;
     pending words[BATCH_ROOM];
-    batch b = {.text = texts, .limit = texts + length, .rules = c->encoder->rules, .table = &c->words.table,
-               .sink = encode_batch, .state = c, .has_marks = 1, .add_long = add_pieces, .words = words};
+    batch b = {.text = texts, .limit = texts + length, .rules = rules, .table = &c->words.table, .sink = encode_batch,
+               .state = c, .has_marks = 1, .add_long = add_pieces, .words = words};
     int status;
     c->ids = c->out = ids;
     c->left_out = left_out;
@@ -632,7 +633,7 @@ int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uin
         *left_out = 0;
     c->end = ends;
     (void)make_room(&c->words.table, lesser(length / BYTES_PER_WORD * 2, FITTED_WORDS)); /* or it stays as it is */
-    status = scan_texts(&b, ends, n);
+    status = scan_texts(&b, rules->pattern, rules->rows, ends, n);
     if (status == BPE_NO_TOKEN || status == BPE_BAD_UTF8)
         ends[0] = (uint64_t)((status == BPE_NO_TOKEN ? c->no_token : b.text) - texts);
     for (size_t i = 0; narrow && i < (size_t)(c->out - ids); i++)

@@ -196,24 +196,19 @@ typedef struct {
     size_t home;         /* a hint: the table may have grown since, so sinks compare the key */
 } pending;
 
-struct bpe_rules; /* of bpe_words.c */
-struct bpe_pattern;
-typedef struct batch batch;
-typedef int (*batch_sink)(void *state, const pending *words, size_t n);
-
-struct batch {
-    const uint8_t *text, *limit; /* the next word; the end of all texts */
-    const struct bpe_rules *rules;
+typedef struct batch {
+    const uint8_t *text, *limit;       /* the next word; the end of all texts */
+    const struct bpe_rules *rules;     /* of bpe_words.c */
     const struct bpe_pattern *pattern; /* whose words these are; scan_texts writes it, and */
     const uint16_t *rows;              /* those of its machine */
     const table *table;
-    batch_sink sink;
+    int (*sink)(void *state, const pending *words, size_t n);
     void *state;
     int has_marks;
-    int (*add_long)(batch *b, const uint8_t *word, size_t length); /* adds a long word in pieces; NULL for counting */
-    pending *words; /* BATCH_ROOM of them */
+    int (*add_long)(struct batch *b, const uint8_t *word, size_t length); /* in pieces; NULL for counting */
+    pending *words;                                                       /* BATCH_ROOM of them */
     size_t n;
-};
+} batch;
 
 static int end_batch(batch *b)
 {
@@ -236,12 +231,3 @@ ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, cons
     p->home = home_of(t, p->key[0], p->key[1]);
     PREFETCH(t->slots + p->home);
 }
-
-/* ---- what bpe_words.c does for both --------------------------------------------------------------------------------- */
-
-/* Give the words of n texts, which begin at b->text, to the sink. It may replace the ends
-   of texts whose marks it got. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
-static int scan_texts(batch *b, const uint64_t *ends, size_t n);
-
-/* the number of special tokens */
-static inline size_t n_specials(const struct bpe_rules *r);

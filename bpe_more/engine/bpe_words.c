@@ -1,8 +1,8 @@
 /*
  * bpe_words.c: finding the words of text, and counting them, with the results of bpe.py (Part IV).
  *
- * It uses bpe_shared.c (keys, batches) and the table of bpe_fast.c. Others use its interface, and the two functions that
- * bpe_shared.c declares. Read the interface first, then the rest in order:
+ * It uses bpe_shared.c (keys, batches) and the table of bpe_fast.c. bpe_encode.c uses scan_texts, which gives the words of
+ * text to a sink. Read the interface first, then the rest in order:
  *
  *     bpe_rules_new("<|endoftext|>", (size_t[]){13}, 1, &bpe_patterns[0], seed, &rules);     shared by all threads
  *     bpe_words_new(seed, &words);                               one per thread
@@ -419,8 +419,6 @@ void bpe_rules_free(bpe_rules *r)
     free(r);
 }
 
-static inline size_t n_specials(const bpe_rules *r) { return r->specials.table.used; }
-
 /* Find the longest special token that begins at text. Returns its length, or 0, and writes 1 + its index. */
 static NOINLINE size_t special_at(const bpe_rules *r, const uint8_t *text, const uint8_t *end, size_t *special)
 {
@@ -441,7 +439,7 @@ ALWAYS_INLINE const uint8_t *find_special(const bpe_rules *r, const uint8_t *tex
 {
     const unsigned least = r->least[0], next = r->least[1], most = r->most[0], next_most = r->most[1];
     const int ranges = (least ^ most) < 128 && (next ^ next_most) < 128; /* as in_range needs them */
-    while (n_specials(r) && end - text > 1) {
+    while (r->specials.table.used && end - text > 1) {
         const size_t rest = (size_t)(end - text) - 1;
         const unsigned n = rest < WINDOW ? (unsigned)rest : WINDOW;
         uint64_t places = bits_below(n);
@@ -609,7 +607,8 @@ ALWAYS_INLINE int add_word(batch *b, pending **next, table *t, const uint8_t *wo
     int status;
     /* long words that end in ASCII recur as a whole, so they are not cut in pieces */
     if (LIKELY(length <= INLINE_MAX) || !b->add_long || word[length - 1] < 0x80) {
-        prepare((*next)++, t, word, readable, length, 0);
+        prepare(*next, t, word, readable, length, 0);
+        ++*next;
         return BPE_OK;
     }
     b->n = (size_t)(*next - b->words);
@@ -722,8 +721,9 @@ static int split_batch(void *state, const pending *words, size_t n)
     return BPE_OK;
 }
 
-/* Give the words of n texts to the sink; those of an earlier step are split. */
-static int scan_step(batch *b, const bpe_pattern *pattern, const uint16_t *rows, const uint64_t *ends, size_t n)
+/* Give the words of n texts, which begin at b->text, to the sink; those of an earlier step are split. It may replace the ends
+   of texts whose marks it got. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
+static int scan_texts(batch *b, const bpe_pattern *pattern, const uint16_t *rows, const uint64_t *ends, size_t n)
 {
     const uint8_t *const texts = b->text;
     int status = BPE_OK;
@@ -733,7 +733,7 @@ static int scan_step(batch *b, const bpe_pattern *pattern, const uint16_t *rows,
         pending words[BATCH_ROOM];
         batch earlier = {.text = texts, .limit = b->limit, .rules = b->rules, .table = &b->rules->specials.table,
                          .sink = split_batch, .state = b, .has_marks = b->has_marks, .words = words};
-        status = scan_step(&earlier, pattern->earlier, rows + N_SYMBOLS * N_SYMBOLS, ends, n);
+        status = scan_texts(&earlier, pattern->earlier, rows + N_SYMBOLS * N_SYMBOLS, ends, n);
         b->text = earlier.text;
     } else
         for (size_t i = 0; i < n && status == BPE_OK; i++)
@@ -741,12 +741,6 @@ static int scan_step(batch *b, const bpe_pattern *pattern, const uint16_t *rows,
     if (status == BPE_OK || status == BPE_BAD_UTF8) /* an earlier text can have an error that is found here */
         TRY(end_batch(b));
     return status;
-}
-
-/* Give the words of n texts to the sink: see bpe_shared.c. */
-static int scan_texts(batch *b, const uint64_t *ends, size_t n)
-{
-    return scan_step(b, b->rules->pattern, b->rules->rows, ends, n);
 }
 
 /* the sink that counts */
@@ -776,7 +770,7 @@ int bpe_words_scan(bpe_words *w, const bpe_rules *rules, const uint8_t *texts, c
     if (status == BPE_OK)
         status = make_room(t, lesser(room, FITTED_WORDS));
     if (status == BPE_OK)
-        status = scan_texts(&b, ends, n);
+        status = scan_texts(&b, rules->pattern, rules->rows, ends, n);
     return finish_words(w, status);
 }
 

@@ -20,7 +20,7 @@ from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
-VERSION = 34  # of the interface: a module built for another version is not used
+VERSION = 35  # of the interface: a module built for another version is not used
 
 
 # ------------------------------

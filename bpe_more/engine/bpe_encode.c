@@ -31,7 +31,7 @@ typedef struct bpe_cache bpe_cache;     /* the ids of words that an encoder has 
    the bytes of all others, concatenated, and token_lengths the length of each. With ignore_merges, words that are among
    the first n_whole of these stay whole, whatever merges make of them. merges are rows of (left, right, new token) by
    rank, as indexes into ids; no pair is given twice, and no merge uses a byte without a token. special_ids are in the
-   order of the special tokens of the rules, which have to stay as long as the encoder. */
+   order of the special tokens of the rules. The rules, ids and special_ids have to stay as long as the encoder. */
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, const uint64_t *token_lengths,
                     size_t n_whole, const uint32_t *merges, size_t n_merges, const bpe_rules *rules,
                     const uint32_t *special_ids, const uint64_t seed[2], bpe_encoder **encoder);
@@ -181,9 +181,9 @@ typedef struct { /* facts about a token so far; its bytes, if safe merges alone 
 struct bpe_encoder {
     uint64_t *pairs; /* buckets of left id, right id, rank in 64 bits; all ones if empty */
     size_t n_buckets;
-    uint32_t *made;    /* by rank: the token that the merge makes; NULL if each one makes 256 + its rank */
-    uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
-    uint32_t *special_ids;
+    uint32_t *made;          /* by rank: the token that the merge makes; NULL if each one makes 256 + its rank */
+    const uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
+    const uint32_t *special_ids;
     const bpe_rules *rules;
     word_table whole_words;   /* words that stay whole, with the id as the count */
     uint64_t seed[2];             /* of pairs, of this table and each cache: a word's key is made once for all of them */
@@ -320,16 +320,8 @@ void bpe_encoder_free(bpe_encoder *e)
         return;
     free(e->pairs);
     free(e->made);
-    free(e->outside);
-    free(e->special_ids);
     free_words(&e->whole_words);
     free(e);
-}
-
-static uint32_t *copy_of(const uint32_t *ids, size_t n)
-{
-    uint32_t *copy = allocate(n, sizeof *copy);
-    return copy && n ? memcpy(copy, ids, n * sizeof *copy) : copy;
 }
 
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, const uint64_t *token_lengths,
@@ -349,16 +341,16 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
     for (size_t i = 0; i < n_merges; i++)
         in_order &= merges[3 * i + 2] == 256 + i;
     e->rules = rules;
+    e->outside = ids;
+    e->special_ids = special_ids;
     memcpy(e->seed, seed, sizeof e->seed);
     TRY(new_table(&e->whole_words.table, e->seed));
     TRY(index_tokens(&e->whole_words, tokens, token_lengths, ids + 256, n_whole));
     e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
     e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs);
     e->made = in_order ? NULL : allocate(n_merges, sizeof *e->made);
-    e->outside = copy_of(ids, n_ids);
-    e->special_ids = copy_of(special_ids, rules->specials.table.used);
     facts = allocate(n_ids, sizeof *facts);
-    int complete = e->pairs && (e->made || in_order) && e->outside && e->special_ids && facts;
+    int complete = e->pairs && (e->made || in_order) && facts;
     if (complete)
         index_merges(e, merges, (uint32_t)n_merges, facts);
     index_neighbors(e, tokens, token_lengths, n_ids - 256);

@@ -123,10 +123,10 @@ class Encoder:
         else:
             engine.lib.bpe_replace_ids(engine.in_memory(merges), len(merges), engine.in_memory(numbers))
 
-        special_ids = engine.ffi.new("uint32_t[]", list(tokenizer.special_ids.values()))
-        vocabulary = engine.in_memory(ids), len(ids), *tokens[:2], len(whole)
+        self.ids, self.special_ids = map(engine.in_memory, (ids, array("I", tokenizer.special_ids.values())))  # C reads them
+        vocabulary = self.ids, len(ids), *tokens[:2], len(whole)
         rows = engine.in_memory(merges), len(merges) // 3
-        return engine.create("encoder", *vocabulary, *rows, self.rules, special_ids, build_ffi.new_seed())
+        return engine.create("encoder", *vocabulary, *rows, self.rules, self.special_ids, build_ffi.new_seed())
 
     def encode(self, text: str) -> list[int]:
         """Encode text, the parts of a long one in threads. Raises ValueError for a byte without a token."""

@@ -185,7 +185,7 @@ static uint8_t *bytes_of_tokens(const merge_list *list, const uint8_t **token, u
 static int new_encoder(const merge_list *list, const bpe_rules *rules, bpe_encoder **encoder)
 {
     static const uint32_t special_ids[] = {70000, 70001};
-    uint32_t ids[256 + MOST];
+    static uint32_t ids[256 + MOST]; /* the same in each call */
     uint64_t lengths[256 + MOST];
     const uint8_t *token[256 + MOST];
     int status;

@@ -60,33 +60,26 @@ static int is_first_token(const bpe_learner *l, const uint8_t *bytes, size_t len
     return 0;
 }
 
-/* Write words into the array, except those of a single token, which have no pairs. */
+/* Write words into the array, except those of a single token, which have no pairs: their length is 0 here. */
 static int take_ids(bpe_learner *l, const uint32_t *ids, const uint64_t *n_ids, const uint64_t *lengths,
                     const uint64_t *counts, size_t n)
 {
-    uint64_t *const of_words = allocate(n, 2 * sizeof *of_words); /* the lengths and the counts of the others */
-    size_t n_words = 0;
+    uint64_t *const here = allocate(n, sizeof *here);
     int status;
-    if (!of_words)
+    if (!here)
         return BPE_NO_MEMORY;
     for (size_t i = 0; i < n; i++)
-        if (n_ids[i] > 1) {
-            of_words[n_words] = lengths[i];
-            of_words[n + n_words++] = counts[i];
-        }
-    status = new_array(l, of_words, of_words + n, n_words);
-    free(of_words);
+        here[i] = n_ids[i] > 1 ? lengths[i] : 0;
+    status = new_array(l, here, counts, n);
     for (size_t i = 0; i < n && status == BPE_OK; ids += n_ids[i++]) {
-        size_t p;
-        if (n_ids[i] < 2)
-            continue;
-        p = next_word(l, lengths[i], counts[i]);
-        for (size_t k = 0; k < n_ids[i]; k++) {
+        size_t p = here[i] ? next_word(l, here[i], counts[i]) : 0;
+        for (size_t k = 0; here[i] && k < n_ids[i]; k++) {
             l->seq[p] = ids[k] + FIRST_ID;
             p += l->tokens[ids[k] + FIRST_ID].length;
             l->seq[p - 1] = ids[k] + FIRST_ID;
         }
     }
+    free(here);
     return status;
 }
 

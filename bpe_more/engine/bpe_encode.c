@@ -185,7 +185,7 @@ struct bpe_encoder {
     const uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     const uint32_t *special_ids;
     const bpe_rules *rules;
-    word_table whole_words;   /* words that stay whole, with the id as the count */
+    word_table whole_words;       /* words that stay whole, with the id as the count */
     uint64_t seed[2];             /* of pairs, of this table and each cache: a word's key is made once for all of them */
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
@@ -438,33 +438,6 @@ static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
     return BPE_OK;
 }
 
-/* Encode a word, with room for `length` ids. After BPE_NO_TOKEN, *n is the offset of the byte without a token; if
-   left_out isn't NULL, such bytes are left out, and counted there. */
-static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, uint32_t *ids, size_t *n,
-                      uint64_t *left_out)
-{
-    size_t n_ids = 0;
-    for (size_t i = 0; i < length;) {
-        uint32_t unit;
-        const size_t size = unit_at(e, word + i, word + length, &unit);
-        const int has_token = e->outside[unit] != UINT32_MAX;
-        if (!has_token && !left_out) {
-            *n = i;
-            return BPE_NO_TOKEN;
-        }
-        if (has_token)
-            ids[n_ids++] = unit;
-        else
-            ++*left_out;
-        i += size;
-    }
-    TRY(merge_ids(e, ids, &n_ids));
-    for (size_t i = 0; i < n_ids; i++)
-        ids[i] = e->outside[ids[i]];
-    *n = n_ids;
-    return BPE_OK;
-}
-
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
 struct bpe_cache {
@@ -490,6 +463,30 @@ int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
         return BPE_NO_MEMORY;
     c->encoder = e;
     return new_table(&c->words.table, e->seed);
+}
+
+/* Encode a word, and write the number of its ids. Its bytes without a token are left out, or the first one is an error. */
+static int merge_word(bpe_cache *c, const uint8_t *word, size_t length, size_t *n)
+{
+    const bpe_encoder *const e = c->encoder;
+    const uint8_t *const end = word + length;
+    uint32_t unit, *const ids = c->out;
+    *n = 0;
+    while (word < end) {
+        word += unit_at(e, word, end, &unit);
+        if (has_token(e, unit))
+            ids[(*n)++] = unit;
+        else if (c->left_out)
+            ++*c->left_out;
+        else {
+            c->no_token = word - 1;
+            return BPE_NO_TOKEN;
+        }
+    }
+    TRY(merge_ids(e, ids, n));
+    for (size_t i = 0; i < *n; i++)
+        ids[i] = e->outside[ids[i]];
+    return BPE_OK;
 }
 
 /* Cache ids, if there is memory: in the slot, or the word and its ids in the arena. At most half of the slots are used, as
@@ -524,8 +521,9 @@ static void keep_ids(word_table *w, const pending *p, const uint32_t *ids, size_
 static NOINLINE int encode_other(bpe_cache *c, const pending *p)
 {
     const size_t length = length_of(p->key);
+    const uint64_t left_out = c->left_out ? *c->left_out : 0;
     const slot *s;
-    size_t n;
+    size_t n = 1;
     if (!length) { /* a mark */
         if (p->key[0])
             *c->out++ = c->encoder->special_ids[p->key[0] - 1];
@@ -534,23 +532,18 @@ static NOINLINE int encode_other(bpe_cache *c, const pending *p)
         return BPE_OK;
     }
     s = find_word(&c->words, p->key, p->word);
-    n = n_ids_in(s) & ~IN_ARENA;
-    if (!s->key[1]) {
-        const slot *const whole = find_word(&c->encoder->whole_words, p->key, p->word); /* no piece: see prepare */
-        const uint64_t left_out = c->left_out ? *c->left_out : 0;
-        int status = BPE_OK;
-        n = 1;
-        if (whole->key[1])
-            *c->out = (uint32_t)whole->count;
+    if (s->key[1]) {
+        n = n_ids_in(s) & ~IN_ARENA;
+        memcpy(c->out, n_ids_in(s) & IN_ARENA ? c->words.arena + s->where + length : ids_in(s), n * sizeof *c->out);
+    } else {
+        s = find_word(&c->encoder->whole_words, p->key, p->word); /* no piece: see prepare */
+        if (s->key[1])
+            *c->out = (uint32_t)s->count;
         else
-            status = merge_word(c->encoder, p->word, length, c->out, &n, c->left_out);
-        if (status == BPE_NO_TOKEN)
-            c->no_token = p->word + n;
-        TRY(status);
+            TRY(merge_word(c, p->word, length, &n));
         if (!c->left_out || *c->left_out == left_out) /* a word without some of its bytes is counted each time */
             keep_ids(&c->words, p, c->out, n);
-    } else
-        memcpy(c->out, n_ids_in(s) & IN_ARENA ? c->words.arena + s->where + length : ids_in(s), n * sizeof *c->out);
+    }
     c->out += n;
     return BPE_OK;
 }

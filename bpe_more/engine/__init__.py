@@ -242,9 +242,8 @@ class Engine(build_ffi.Engine):
         if not isinstance(words, Words):
             # a learner needs an order that nobody can choose, as a table's is; sorting takes longer
             table.add(words.items())
-        handle = table.handle()
-        arrays = table.get(handle, min(least, 2**64 - 1))
-        self.lib.bpe_words_drop(handle)  # so that memory holds these words twice at most
+        arrays = table.get(table.handle(), min(least, 2**64 - 1))
+        table.tables, table.free = [], []  # so that memory holds these words twice at most
         return arrays
 
 

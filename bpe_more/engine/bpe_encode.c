@@ -103,16 +103,6 @@ static int index_tokens(word_table *t, const uint8_t *token, const uint64_t *len
     return BPE_OK;
 }
 
-/* Look up the id of a token; return 0 if there is none. */
-static inline int find_id(const word_table *t, const uint8_t *token, size_t length, uint32_t *id)
-{
-    uint64_t key[2];
-    make_key(&t->table, token, length, key);
-    const slot *s = find_word(t, key, token);
-    *id = (uint32_t)s->count;
-    return s->key[1] != 0;
-}
-
 int bpe_find_merges(const uint8_t *tokens, const uint32_t *ids, size_t n, const uint64_t seed[2], uint8_t *merges,
                     size_t n_merges, uint32_t *rows)
 {

@@ -24,7 +24,7 @@
 /* ---- interface: build_ffi.py gives this part to cffi ------------------------------------------------------------- */
 
 enum bpe_text_status { /* in addition to enum bpe_status */
-    BPE_USED_UP = 16,    /* the words were dropped, by choice or after an earlier error */
+    BPE_USED_UP = 16,    /* the words were dropped after an earlier error */
     BPE_BAD_UTF8,        /* the text is not UTF-8 */
     BPE_NO_TOKEN,        /* the vocabulary has no token for a byte of the text */
     BPE_TOO_MANY_TOKENS, /* for an encoder: 2^21 - 1 or more */
@@ -182,6 +182,16 @@ static NOINLINE int put_word(word_table *w, const uint64_t key[2], const uint8_t
     }
     s->count += count;
     return BPE_OK;
+}
+
+/* Look up a token, whose count is its id, or that of a special token. Returns 0 if there is none. */
+static inline int find_id(const word_table *w, const uint8_t *token, size_t length, uint32_t *id)
+{
+    uint64_t key[2];
+    make_key(&w->table, token, length, key);
+    const slot *s = find_word(w, key, token);
+    *id = (uint32_t)s->count;
+    return s->key[1] != 0;
 }
 
 /* ---- batches of words -------------------------------------------------------------------------------------------- */

@@ -77,9 +77,6 @@ int bpe_words_scan(bpe_words *w, const bpe_rules *rules, const uint8_t *texts, c
 /* Return the number of special tokens in n texts. */
 uint64_t bpe_count_specials(const bpe_rules *rules, const uint8_t *texts, const uint64_t *ends, size_t n);
 
-/* Free the words, so that each further call returns BPE_USED_UP: after an error, and when they are handed over. */
-void bpe_words_drop(bpe_words *w);
-
 /* Find the last place in a window of text at which it can be cut without changing its words; 0 if there is none. No place
    is next to bytes that are not UTF-8. */
 size_t bpe_last_cut(const bpe_pattern *pattern, const uint8_t *window, size_t length);
@@ -118,13 +115,11 @@ struct bpe_words {
     uint64_t n_bytes; /* of all text and words that came in */
 };
 
-void bpe_words_drop(bpe_words *w) { free_words(&w->words); }
-
-/* After an error the counts are incomplete: drop them all. */
+/* After an error the counts are incomplete: drop them all, so that each further call returns BPE_USED_UP. */
 static int finish_words(bpe_words *w, int status)
 {
     if (status != BPE_OK)
-        bpe_words_drop(w);
+        free_words(&w->words);
     return status;
 }
 
@@ -181,25 +176,12 @@ static counted *sort_counts(counted *from, counted *to, size_t n, uint64_t most)
     return from;
 }
 
-static void write_found(const word_table *w, const counted *found, size_t n, uint8_t *bytes, uint64_t *lengths,
-                        uint64_t *counts)
-{
-    for (size_t i = 0; i < n; bytes += lengths[i++]) {
-        const slot *const s = found[i].slot;
-        if (i + AHEAD < n)
-            PREFETCH(found[i + AHEAD].slot);
-        lengths[i] = length_of(s->key);
-        counts[i] = s->count;
-        memcpy(bytes, lengths[i] > INLINE_MAX ? w->arena + s->where : (const uint8_t *)s->key, (size_t)lengths[i]);
-    }
-}
-
 int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts,
                   bpe_totals *totals)
 {
     const table *const t = &w->words.table;
     const slot *const end = t->slots + t->capacity;
-    counted *found = NULL;
+    counted *found = NULL, *sorted = NULL;
     uint64_t most = 0;
     memset(totals, 0, sizeof *totals);
     if (!t->slots)
@@ -219,8 +201,15 @@ int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64
         totals->all_bytes += s->count * length;
     }
     if (found)
-        write_found(&w->words, sort_counts(found, found + t->used, totals->words, most), totals->words, bytes, lengths,
-                    counts);
+        sorted = sort_counts(found, found + t->used, totals->words, most);
+    for (size_t i = 0; sorted && i < totals->words; bytes += lengths[i++]) {
+        const slot *const s = sorted[i].slot;
+        if (i + AHEAD < totals->words)
+            PREFETCH(sorted[i + AHEAD].slot);
+        lengths[i] = length_of(s->key);
+        counts[i] = s->count;
+        memcpy(bytes, lengths[i] > INLINE_MAX ? w->words.arena + s->where : (const uint8_t *)s->key, (size_t)lengths[i]);
+    }
     free(found);
     return BPE_OK;
 }
@@ -420,22 +409,17 @@ void bpe_rules_free(bpe_rules *r)
 }
 
 /* Find the longest special token that begins at text. Returns its length, or 0, and writes 1 + its index. */
-static NOINLINE size_t special_at(const bpe_rules *r, const uint8_t *text, const uint8_t *end, size_t *special)
+static NOINLINE size_t special_at(const bpe_rules *r, const uint8_t *text, const uint8_t *end, uint32_t *special)
 {
-    for (const size_t *length = r->lengths; *length; length++) {
-        uint64_t key[2];
-        if (*length > (size_t)(end - text))
-            continue;
-        make_key(&r->specials.table, text, *length, key);
-        if ((*special = (size_t)find_word(&r->specials, key, text)->count))
+    for (const size_t *length = r->lengths; *length; length++)
+        if (*length <= (size_t)(end - text) && find_id(&r->specials, text, *length, special))
             return *length;
-    }
     return 0;
 }
 
 /* Find the first special token from text on, or the end. Writes its length and 1 + its index, or 0 for both. */
-ALWAYS_INLINE const uint8_t *find_special(const bpe_rules *r, const uint8_t *text,
-                                          const uint8_t *end, size_t *length, size_t *special)
+ALWAYS_INLINE const uint8_t *find_special(const bpe_rules *r, const uint8_t *text, const uint8_t *end, size_t *length,
+                                          uint32_t *special)
 {
     const unsigned least = r->least[0], next = r->least[1], most = r->most[0], next_most = r->most[1];
     const int ranges = (least ^ most) < 128 && (next ^ next_most) < 128; /* as in_range needs them */
@@ -452,7 +436,8 @@ ALWAYS_INLINE const uint8_t *find_special(const bpe_rules *r, const uint8_t *tex
         }
         text += n;
     }
-    *length = *special = 0;
+    *length = 0;
+    *special = 0;
     return end;
 }
 
@@ -699,7 +684,8 @@ static NOINLINE int scan_words(batch *b, const uint8_t *end)
 static int scan_text(batch *b, const uint8_t *end)
 {
     while (b->text < end) {
-        size_t length, special;
+        size_t length;
+        uint32_t special;
         TRY(scan_words(b, find_special(b->rules, b->text, end, &length, &special)));
         if (special)
             TRY(add_mark(b, special));
@@ -780,7 +766,8 @@ uint64_t bpe_count_specials(const bpe_rules *rules, const uint8_t *texts, const 
     const uint8_t *text = texts;
     for (size_t i = 0; i < n; i++) {
         while (text < texts + ends[i]) {
-            size_t length, special;
+            size_t length;
+            uint32_t special;
             text = find_special(rules, text, texts + ends[i], &length, &special) + length;
             count += special > 0;
         }

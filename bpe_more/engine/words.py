@@ -20,7 +20,7 @@ class Words:
         self.engine = engine
         self.pattern, _ = engine.pattern(pattern)  # NULL if C can't scan it: then words are only added
         self.rules = engine.rules(special_tokens, self.pattern)
-        self.tables: list[Any] = [self.new_table()]  # none after an error, which lost words
+        self.tables: list[Any] = [self.new_table()]  # none after an error, which lost words, or when they are used up
         self.free = self.tables[:]  # the tables that no call is using
 
     def new_table(self) -> Any:

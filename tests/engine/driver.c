@@ -118,7 +118,7 @@ static int new_learner(bpe_words *words, uint64_t merges, bpe_learner **learner)
     CHECK(bytes && lengths && counts);
     *learner = NULL;
     int status = bpe_words_get(words, 1, bytes, lengths, counts, &totals);
-    bpe_words_drop(words);
+    (void)finish_words(words, BPE_OVERFLOW); /* as after an error */
     if (status == BPE_OK)
         status = bpe_learner_new(bytes, lengths, counts, totals.words, merges, 1, seed, learner);
     free(bytes);

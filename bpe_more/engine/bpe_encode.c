@@ -1,17 +1,15 @@
 /*
  * bpe_encode.c: encoding text, with the ids of bpe.py (Part VI), as fast as the machine allows.
  *
- * It uses bpe_shared.c (keys, batches, and scan_texts, which gives it the words of text) and the table of bpe_fast.c.
- * How words are found, it doesn't know: it hands the rules on to bpe_words.c. Read the interface first, then the rest in
- * order:
+ * It uses bpe_shared.c (keys, batches), the table of bpe_fast.c, and scan_texts of bpe_words.c, which gives it the words
+ * of text. How they are found, it doesn't know: it hands the rules on. Read the interface first, then the rest in order:
  *
  *     bpe_encoder_new(ids, n_ids, tokens, lengths, 0, merges, n_merges, rules, special_ids, seed, &encoder);
  *     bpe_cache_new(encoder, &cache);                            one per thread
  *     bpe_encode(cache, texts, ends, n_texts, ids, NULL, NULL);  once per slice
  *
- * An example with three texts, the second one empty, and a vocabulary with a token for each word:
- *     texts  "low lower" "" "newest"      ends   9 9 15
- *     after bpe_encode:                   ids    low, _lower, newest      ends  2 2 3
+ * Of the three texts in bpe_shared.c, with a token for each word, it makes
+ *     ids    low, _lower, newest      ends  2 2 3
  *
  * Encoding merges the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. A distinct word is
  * merged once, and then cached. With ignore_merges, a word that is a token stays whole (encode_other). Long words beyond

@@ -99,6 +99,7 @@ static inline slot *find_sum(const bpe_learner *l, const table *sums, size_t p, 
    `where` is the number of its places, and later the next place in its list, or 0. */
 static int index_pairs(bpe_learner *l, table *sums)
 {
+    TRY(make_room(sums, 0)); /* there may be no word */
     for (size_t p = BLOCK, next; p < l->n_slots; p = next) {
         slot *sum;
         next = place_after(l, p);
@@ -142,8 +143,6 @@ int bpe_learner_extend(const uint32_t *ids, const uint64_t *n_ids, const uint64_
     x->n_first = l->n_tokens;
     if (l->status == BPE_OK)
         l->status = take_ids(l, ids, n_ids, lengths, counts, n);
-    if (l->status == BPE_OK)
-        l->status = make_room(&sums, 0);
     if (l->status == BPE_OK)
         l->status = index_pairs(l, &sums);
     free_table(&sums);

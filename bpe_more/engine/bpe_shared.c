@@ -3,9 +3,7 @@
  * from the scanner to those who want them.
  *
  * build_ffi.py compiles the C files in the order bpe_fast.c, bpe_extend.c, bpe_shared.c, bpe_words.c, bpe_encode.c,
- * bpe_lists.c, as one source. This one uses the first part of bpe_fast.c, up to its table, and has nothing of learning. From
- * there are FEW_AHEAD; PREFETCH; TRY(call), which returns an error; fold(), which hashes; add_bytes(), allocate(), grow();
- * and the table with its slots, in which new_table(), free_table(), make_room(), home_of() and use_slot() work.
+ * bpe_lists.c, as one source. This one uses the first part of bpe_fast.c, up to its table, and has nothing of learning.
  *
  * THE TABLE  Words, special tokens and cached words are keys of 16 bytes in a slot of 32:
  *     key    n e w e s t . . | . . . . . . . 6     a word of up to 15 bytes, then zeros; the last byte is its length
@@ -227,8 +225,8 @@ static int end_batch(batch *b)
     return b->sink(b->state, b->words, n);
 }
 
-/* Make the key of a word, with `piece` in its last byte, and prefetch its slot. `readable` has the bytes of the word and can
-   be read for 16 bytes. */
+/* Make the key of a word, with `piece` in its last byte, and prefetch its slot. `readable` has the bytes of the word and
+   can be read for 16 bytes. */
 ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, const uint8_t *readable, size_t length,
                            unsigned piece)
 {

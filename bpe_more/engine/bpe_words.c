@@ -612,14 +612,6 @@ static inline const uint8_t *readable_window(const uint8_t *from, const uint8_t 
     return memcpy(copy, from, (size_t)(end - from));
 }
 
-static inline const uint8_t *character_before(const uint8_t *at)
-{
-    do
-        at--;
-    while ((*at & 0xC0) == 0x80);
-    return at;
-}
-
 /* Add the words up to a special token or the end. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
 static NOINLINE int scan_words(batch *b, const uint8_t *end)
 {
@@ -646,7 +638,9 @@ static NOINLINE int scan_words(batch *b, const uint8_t *end)
         if (from == word)
             now.starts &= ~(uint64_t)1; /* it is known */
         if (now.before) { /* in the window before */
-            const uint8_t *const to = character_before(from);
+            const uint8_t *to = from - 1;
+            while ((*to & 0xC0) == 0x80)
+                to--;
             TRY(add_word(b, &next, &t, word, word, (size_t)(to - word)));
             word = to;
         }
@@ -707,8 +701,8 @@ static int split_batch(void *state, const pending *words, size_t n)
     return BPE_OK;
 }
 
-/* Give the words of n texts, which begin at b->text, to the sink; those of an earlier step are split. It may replace the ends
-   of texts whose marks it got. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
+/* Give the words of n texts, which begin at b->text, to the sink; words of an earlier step are texts first. The sink may
+   replace the ends of texts whose marks it got. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
 static int scan_texts(batch *b, const bpe_pattern *pattern, const uint16_t *rows, const uint64_t *ends, size_t n)
 {
     const uint8_t *const texts = b->text;

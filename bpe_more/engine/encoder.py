@@ -123,7 +123,9 @@ class Encoder:
         else:
             engine.lib.bpe_replace_ids(engine.in_memory(merges), len(merges), engine.in_memory(numbers))
 
-        self.ids, self.special_ids = map(engine.in_memory, (ids, array("I", tokenizer.special_ids.values())))  # C reads them
+        # C reads both as long as there is an encoder
+        self.ids = engine.in_memory(ids)
+        self.special_ids = engine.in_memory(array("I", tokenizer.special_ids.values()))
         vocabulary = self.ids, len(ids), *tokens[:2], len(whole)
         rows = engine.in_memory(merges), len(merges) // 3
         return engine.create("encoder", *vocabulary, *rows, self.rules, self.special_ids, build_ffi.new_seed())

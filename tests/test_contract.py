@@ -193,6 +193,13 @@ def each(title, values):
     return {f"{title} {value!r:.60}": lambda m, d, value=value: CALLS[title](m, d, value) for value in values}
 
 
+@pytest.mark.parametrize("order, sign", [("little", "<"), ("big", ">")])
+def test_an_array_says_in_which_order_this_system_writes_bytes(monkeypatch, order, sign):
+    monkeypatch.setattr("sys.byteorder", order)
+    for size in (2, 4):
+        assert f"'descr': '{sign}u{size}'".encode() in bpe.npy_header(size, 5)
+
+
 SIZES = 256, 10**6, numpy.int64(258)
 BAD_SIZES = None, 0, -1, 100, 255, 257.0, "300", True
 TOKENS = ("<a>",), None, [" l"], ["<a b>"], ["#version"], ["a\nb"], ["<a>\x00"]

@@ -79,6 +79,23 @@ def test_ctrl_c_while_files_get_their_names_waits_until_all_have_them(tmp_path, 
         assert files_of(folder) == expected
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_ctrl_c_while_temporary_files_are_made_leaves_none(tmp_path, folders, monkeypatch, number):
+    """Between its making and its place in the list of those to remove."""
+    tokenizer, made, left = Tokenizer.load(folders[0][0]), outputs.open_temporary, iter(range(number))
+
+    def make_and_interrupt(path):
+        file = made(path)
+        if next(left, None) is None:
+            signal.raise_signal(signal.SIGINT)
+        return file
+
+    monkeypatch.setattr(outputs, "open_temporary", make_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tokenizer.save(tmp_path)
+    assert not os.listdir(tmp_path)
+
+
 @pytest.mark.parametrize("old, new", [(0, 1), (3, 2)])
 def test_a_kill_at_any_step_of_a_save_leaves_no_files_of_two_models_to_other_programs(tmp_path, folders, old, new):
     """load() finds a whole model in tokenizer.json, and from_files() one in vocab.json and merges.txt, or not both files."""

@@ -680,7 +680,7 @@ static void full_batches(void)
 /* more long words than the arena of a cache may hold; encode_once() checks how large it gets */
 static void long_words(void)
 {
-    enum { N = 20000, LENGTH = 100 };
+    enum { N = 80000, LENGTH = 100 };
     static merge_list none;
     uint8_t *text = random_words(N, LENGTH);
     uint64_t sum;

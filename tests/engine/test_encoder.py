@@ -164,6 +164,33 @@ def test_characters_whose_bytes_are_merged_at_once_get_the_same_ids(engines):
         check(engines, tokenizer, [random_text(rng, chosen, length) for length in (3, 10, 100)])
 
 
+def test_a_character_that_several_merges_make_is_not_made_at_once_before_one_that_uses_it(engines):
+    """`xx 中` comes after `中 中`, which an earlier merge's 中 must not have taken: Chinese text with merges in any order."""
+    rng, differ = random.Random(8), 0
+    first, second, third = (bytes([byte]) for byte in "中".encode())
+    character = first + second + third
+    ways = [(first, second), (second, third), (first + second, third), (first, second + third)]
+    users = [(b"x", b"x"), (b"x", character), (b"xx", character), (character, character), (character, b"y"), (b"x", first), (third, b"y")]
+    for _ in range(20 * TRIALS):
+        pairs = rng.sample(ways + users, rng.randint(3, 11))
+        known = {*BYTES.values(), *(left + right for left, right in pairs)}
+        merges = [pair for pair in pairs if known.issuperset(pair)]
+        differ += [left + right for left, right in merges].count(character) > 1
+        tokenizer = Tokenizer(dict(enumerate(sorted(known))), tuple(merges))
+        check({"as it is built": BUILT}, tokenizer, ["中", "x中", "中y", "xx中", "中中", "xx中中y"])
+    assert differ > TRIALS
+
+
+def test_with_ignore_merges_a_long_word_beyond_ascii_that_is_a_token_stays_whole(engines):
+    """Other long words are merged in pieces."""
+    words = ["字符編碼器學", "字" * 30, "a字" * 9 + "é"]
+    vocab = dict(enumerate([*BYTES.values(), *map(str.encode, words)]))
+    for ignored in (True, False):
+        tokenizer = Tokenizer(vocab, (), ignore_merges=ignored)
+        check(engines, tokenizer, [*words, " ".join(words), "字" * 31])
+        assert [len(tokenizer.encode(word)) == 1 for word in words] == [ignored] * 3
+
+
 @pytest.mark.parametrize("n", [1, 256, 1024])
 def test_merges_of_tokens_that_nothing_makes_are_never_made(engines, n):
     merges = [(b"ab%04d" % number, b"cd%04d" % number) for number in range(n)]
@@ -202,7 +229,7 @@ def test_a_memory_that_is_full_is_emptied():
     """The engine as it is built keeps 32 MB of words and ids; here are more of them, and then the first words again."""
     rng = random.Random(8)
     encoder = BUILT.encoder(Tokenizer({**BYTES, 256: b"ab"}, [(b"a", b"b")]))
-    text = " ".join("".join(rng.choices("abcd", k=700)) for _ in range(9000)).encode()
+    text = " ".join("".join(rng.choices("abcd", k=700)) for _ in range(11_000)).encode()
     for data in (text, text[:100_000]):
         ids = [255 if token_id == 256 else token_id for token_id in encoder.encode_utf8(data)]
         assert bytes(ids) == data.replace(b"ab", b"\xff")
@@ -216,6 +243,27 @@ def test_threads_that_encode_at_once_use_a_cache_each():
     expected = [encoders.Encoder(tokenizer).encode_utf8(text.encode()) for text in texts]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         assert list(pool.map(tokenizer.encode, texts * 4)) == expected * 4
+
+
+def test_while_a_call_uses_a_cache_no_short_text_takes_it():
+    """Threads would crash, but seldom: here, C is asked at the moment at which another thread could come."""
+    encoder = trained(["low lower newest"], 5).encoder
+    encoder.encode("low")
+    seen = []
+
+    class Library:
+        def __getattr__(self, name):
+            return getattr(BUILT.lib, name)
+
+        def bpe_encode(self, cache, *arguments):
+            seen.append(encoder.for_lists.cache)
+            return BUILT.lib.bpe_encode(cache, *arguments)
+
+    encoder.engine = copy.copy(BUILT)
+    encoder.engine.lib = Library()
+    for _ in range(2):
+        encoder.encode_texts([b"low", b"newest"])
+    assert seen == [BUILT.ffi.NULL] * 2 and encoder.for_lists.cache != BUILT.ffi.NULL
 
 
 # --- what can't be encoded -------------------------------------------------------------------------------------------

@@ -433,6 +433,10 @@ def test_roles_and_added_tokens_of_another_model_go_and_are_named(tmp_path):
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"pad_token": "<s>"}))
     tokenizer.save(tmp_path)
     assert read("tokenizer_config.json")["pad_token"] == read("special_tokens_map.json")["pad_token"] == "<s>"
+    decoder = {"256": {"content": END}, "257": {"content": "<s>"}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"pad_token": END, "added_tokens_decoder": decoder}))
+    tokenizer.save(tmp_path)
+    assert read("tokenizer_config.json")["pad_token"] == read("special_tokens_map.json")["pad_token"] == END
     # transformers 4.57 writes a dict into the first file, and would read it as one token in the second
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"extra_special_tokens": {"image_token": "<s>"}}))
     (tmp_path / "special_tokens_map.json").write_text("{}")

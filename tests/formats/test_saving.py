@@ -162,6 +162,11 @@ def test_roles_and_a_template_are_written_and_stay(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": several}))
     tokenizer.save(tmp_path)
     assert config()["chat_template"] == several and not (tmp_path / "chat_template.jinja").exists()
+    # a template that was changed in its own file, of which save() had written a copy: version 5 prefers this one
+    tokenizer.save(tmp_path, chat_template="old")
+    (tmp_path / "chat_template.jinja").write_text("new")
+    tokenizer.save(tmp_path)
+    assert config()["chat_template"] == read("chat_template.jinja") == "new"
 
 
 def bytes_of_printable(text):

@@ -316,6 +316,15 @@ def test_long_runs_of_marks_are_normalized_as_unicodedata_does_it(form):
 
 
 @only_python
+@pytest.mark.parametrize("form", ["NFC", "NFKC"])
+def test_a_long_text_keeps_its_line_endings(form):
+    """It is normalized by lines; "\\r\\n", "\\x85" and others are none of their ends."""
+    for ending in ["\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x85", "\u2028"]:
+        for text in (f"e\u0301{ending}" * 6000, f"字{ending}" * 6000 + "x"):
+            assert steps.normalize_text(form, text) == unicodedata.normalize(form, text)
+
+
+@only_python
 @pytest.mark.parametrize("marks", ["\u0301\u0316", "\u0f71\u0f72", "\u0f73", "\u0301\uff9e"])
 def test_a_long_run_of_marks_costs_little(marks):
     text = "é" + marks * (1_000_000 // len(marks.encode()))

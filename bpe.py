@@ -594,7 +594,7 @@ def compile_pattern(pattern: str) -> Any:
     """
     expression = PATTERNS.get(pattern, pattern)
     # regex finds no "A" with (?i:b)|[^a], unless a first branch, which matches nothing, keeps it from optimizing
-    first = "(?!)|" if "(?i" in pattern else ""
+    first = "(?!)|" if regex.search(r"\(\?\w*i", pattern) else ""
     try:
         expression.encode("utf-8")  # a lone surrogate could not be saved
         compiled = regex.compile("(?-f)" + first + expression, regex.V1)

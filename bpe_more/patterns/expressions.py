@@ -35,7 +35,7 @@ def compile_pattern(pattern: str) -> Any:
     require(is_known, "unknown pattern {!r:.150}; the names are {}", pattern, ", ".join(bpe.PATTERNS))
     expression.encode("utf-8")  # raises UnicodeEncodeError, a ValueError, for a lone surrogate
     bad_expression = regex.error, ArithmeticError, LookupError, ValueError  # all come from compile()
-    first = "(?!)|" if "(?i" in pattern else ""  # as in bpe.compile_pattern()
+    first = "(?!)|" if re.search(r"\(\?\w*i", pattern) else ""  # as in bpe.compile_pattern()
     try:
         try:
             compiled = regex.compile("(?-f)" + first + expression, regex.V1)
